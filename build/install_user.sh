@@ -5,10 +5,8 @@
 set -eu
 program=$1
 prefix=${2:-${HOME:?no home folder: name a folder after --}/.local}
-weir=$prefix/bin/weir
 
-mkdir -p "$prefix/bin" "$prefix/share/man/man1" "$prefix/share/bash-completion/completions" \
-    "$prefix/share/zsh/site-functions" "$prefix/share/fish/vendor_completions.d"
+mkdir -p "$prefix/bin"
 prefix=$(cd "$prefix" && pwd)
 weir=$prefix/bin/weir
 # A command that is running cannot be written, but replaced.
@@ -16,13 +14,20 @@ cp "$program" "$weir.new"
 chmod 755 "$weir.new"
 mv -f "$weir.new" "$weir"
 
-"$weir" completion bash > "$prefix/share/bash-completion/completions/weir"
-"$weir" completion zsh > "$prefix/share/zsh/site-functions/_weir"
-"$weir" completion fish > "$prefix/share/fish/vendor_completions.d/weir.fish"
-"$weir" man > "$prefix/share/man/man1/weir.1"
+# put FILE WORD...: what the command says to these words
+put() {
+    file=$prefix/share/$1
+    shift
+    mkdir -p "${file%/*}"
+    "$weir" "$@" > "$file"
+}
+put bash-completion/completions/weir completion bash
+put zsh/site-functions/_weir completion zsh
+put fish/vendor_completions.d/weir.fish completion fish
+put man/man1/weir.1 man
 for name in $("$weir" help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'); do
     case $name in help | man | completion) continue ;; esac
-    "$weir" man "$name" > "$prefix/share/man/man1/weir-$name.1"
+    put "man/man1/weir-$name.1" man "$name"
 done
 
 echo "installed $weir, completion for bash, zsh and fish, and 'man weir'"

@@ -140,6 +140,16 @@ bool test_expect_contains(const char *file, int line, const char *text, const ch
     return found;
 }
 
+bool test_expect_faults(const char *file, int line, const char *text,
+                        const struct weir_faults *faults, const char *const *wanted, size_t count) {
+    bool same = test_expect_uint(file, line, text, faults->count, count);
+    for (size_t i = 0; i < count || i < faults->kept; i++) {
+        const char *found = i < faults->kept ? faults->lines[i] : "";
+        same &= test_expect_contains(file, line, text, found, i < count ? wanted[i] : NULL);
+    }
+    return same;
+}
+
 void test_skip(const char *format, ...) {
     char reason[MESSAGE_BYTES];
     va_list arguments;

@@ -65,6 +65,10 @@ struct test_suite {
 #define EXPECT_STATUS(a, b) test_expect_status(TEST_HERE(#a " == " #b), (a), (b))
 #define EXPECT_CONTAINS(haystack, needle)                                                          \
     test_expect_contains(TEST_HERE(#haystack " contains " #needle), (haystack), (needle))
+/** Exactly these lines in this order: each contains its text. */
+#define EXPECT_FAULTS(faults, ...)                                                                 \
+    test_expect_faults(TEST_HERE(#faults), (faults), (const char *const[]){__VA_ARGS__},           \
+                       sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 
 #define TEST_RETURN_UNLESS(expected)                                                               \
     do {                                                                                           \
@@ -180,6 +184,8 @@ bool test_expect_bytes(const char *file, int line, const char *text, const void 
 bool test_expect_status(const char *file, int line, const char *text, int a, int b);
 bool test_expect_contains(const char *file, int line, const char *text, const char *haystack,
                           const char *needle);
+bool test_expect_faults(const char *file, int line, const char *text,
+                        const struct weir_faults *faults, const char *const *wanted, size_t count);
 void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));

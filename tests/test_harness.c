@@ -29,6 +29,9 @@ static void test_checks_accept_what_holds(void) {
     CHECK_NEAR(INFINITY, INFINITY, 0);
     CHECK_STATUS(WEIR_ERR_SKIP, WEIR_ERR_SKIP);
     CHECK_CONTAINS("haystack", "stack");
+    char *lines[] = {"one fault", "another"};
+    CHECK(EXPECT_FAULTS((&(struct weir_faults){.lines = lines, .kept = 2, .count = 2}), "one",
+                        "another"));
     CHECK_HELPERS();
 }
 
@@ -64,7 +67,11 @@ static void test_checks_refuse_what_does_not_hold(void) {
     accepted |= EXPECT_NEAR(INFINITY, 1, 1);
     accepted |= EXPECT_CONTAINS("hay", "needle");
     accepted |= EXPECT_CONTAINS(NULL, "needle");
-    CHECK_EQ_INT(test_expect_failures_end(NULL, 0), 10);
+    char *lines[] = {"one fault"};
+    struct weir_faults faults = {.lines = lines, .kept = 1, .count = 1};
+    accepted |= EXPECT_FAULTS(&faults, "two");
+    accepted |= EXPECT_FAULTS(&faults, "one", "two"); /* fails by its count, too */
+    CHECK_EQ_INT(test_expect_failures_end(NULL, 0), 13);
     CHECK(!accepted);
 }
 

@@ -64,6 +64,9 @@ int weir__fail(struct weir_error *error, int status, const char *format, ...);
  * `to`. */
 char *weir__text_visible(const char *from, char *to, size_t capacity);
 
+/** Whether `text` ends so, as a file's name does with ".csv". */
+bool weir__text_ends(const char *text, const char *end);
+
 /** The one of `names` (NULL-terminated) that `text` may have been meant to be: the nearest in
  * insertions, deletions, replacements and swaps of neighbours, if it is near; else NULL. */
 const char *weir__nearest(const char *text, const char *const *names);

@@ -46,3 +46,8 @@ const char *weir__nearest(const char *text, const char *const *names) {
     }
     return nearest && is_near(text, smallest) ? nearest : NULL;
 }
+
+bool weir__text_ends(const char *text, const char *end) {
+    size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && strcmp(text + length - wanted, end) == 0;
+}

@@ -7,6 +7,7 @@
 #include "device/kinds.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,12 @@ int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error) {
     if (status != WEIR_OK) *gpus = (struct weir__gpus){.kernels = gpus->kernels};
     weir__cuda_driver_close(&driver);
     return status;
+}
+
+const char *weir__gpus_name(const struct weir__gpus *gpus, const char *device) {
+    uint32_t number = 0;
+    if (sscanf(device, "cuda:%" SCNu32, &number) != 1) number = 0;
+    return number < gpus->count ? gpus->gpu[number].name : "unknown";
 }
 
 /* ---- libraries ---- */

@@ -30,6 +30,9 @@ struct weir__gpus {
  * but for a build without kernels; `gpus` is then all zero but for `kernels`. Any thread. */
 int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error);
 
+/** The maker's name of the GPU that a device's name, "cuda:1", stands for; "unknown" of others. */
+const char *weir__gpus_name(const struct weir__gpus *gpus, const char *device);
+
 /** How a library is asked for its version. */
 enum weir__gpu_library_asks {
     WEIR__ASKS_BY_VALUE,   /**< size_t version_symbol(void) */

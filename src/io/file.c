@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define INTERRUPTIONS_MAX 1000
+#define LINKS_MAX 40
 #define AT_POSITION (-1)
 #define BUFFER_BYTES ((size_t)64 << 10)
 #define READ_BYTES ((size_t)64 << 10)
@@ -57,6 +58,7 @@ const struct weir__io_calls weir__io_calls_system = {
     .lstat = system_lstat,
     .fstat = system_fstat,
     .realpath = realpath,
+    .readlink = readlink,
     .map = system_map,
     .unmap = munmap,
     .opendir = opendir,
@@ -311,12 +313,29 @@ static int fail_file(struct weir__file *file, int number, const char *what, cons
     return file->status;
 }
 
+int weir__link_follow(const struct weir__io *io, const char *path, char target[PATH_MAX]) {
+    char next[PATH_MAX];
+    assert(path != NULL && target != NULL && target != path);
+    if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX) return ENAMETOOLONG;
+    for (int links = 0; links < LINKS_MAX; links++) {
+        ssize_t length = weir__io_calls_of(io)->readlink(target, next, sizeof next - 1);
+        if (length < 0) return errno == EINVAL || errno == ENOENT ? 0 : errno;
+        next[length] = 0;
+        char *slash = strrchr(target, '/'); /* what does not begin at the root begins beside it */
+        size_t kept = next[0] == '/' || !slash ? 0 : (size_t)(slash - target) + 1;
+        if (kept + (size_t)length >= PATH_MAX) return ENAMETOOLONG;
+        memcpy(target + kept, next, (size_t)length + 1);
+    }
+    return ELOOP;
+}
+
 /* Whether PATH is a device, and which file a link leads to. */
 static int choose_target(struct weir__file *file, const char *path, unsigned *mode) {
     const struct weir__io_calls *calls = weir__io_calls_of(&file->io);
     struct stat facts;
     char resolved[PATH_MAX];
     const char *target = path;
+    int number;
     if (calls->stat(path, &facts) == 0) {
         if (S_ISDIR(facts.st_mode)) return fail_file(file, EISDIR, "write", path);
         file->direct = !S_ISREG(facts.st_mode);
@@ -327,6 +346,10 @@ static int choose_target(struct weir__file *file, const char *path, unsigned *mo
         }
     } else if (errno != ENOENT) {
         return fail_file(file, errno, "write", path);
+    } else if ((number = weir__link_follow(&file->io, path, resolved)) != 0) {
+        return fail_file(file, number, "write", path);
+    } else {
+        target = resolved; /* of a link what it leads to, which is not there yet */
     }
     if (weir__text_copy(file->io.allocator, target, &file->path))
         return fail_file(file, ENOMEM, "write", path);

@@ -34,6 +34,7 @@ struct weir__io_calls {
     int (*lstat)(const char *path, struct stat *facts);
     int (*fstat)(int descriptor, struct stat *facts);
     char *(*realpath)(const char *path, char *resolved);
+    ssize_t (*readlink)(const char *path, char *text, size_t bytes);
     void *(*map)(int descriptor, size_t bytes); /**< read-only, private; NULL on failure */
     int (*unmap)(void *memory, size_t bytes);
     DIR *(*opendir)(const char *path);
@@ -109,6 +110,9 @@ struct weir__file {
     size_t buffered;
 };
 
+/** Where a symbolic link leads, through others and whether or not there is a file; a copy of any
+ * other path. 0, or an errno value. `target` has PATH_MAX bytes. */
+int weir__link_follow(const struct weir__io *io, const char *path, char *target);
 /** Opens `PATH.partial`, replacing a left-over one. A folder is refused; a device or pipe is
  * written straight. The replaced file's permissions are kept, less the umask. */
 int weir__file_begin(const struct weir__io *io, const char *path, struct weir__file *file);

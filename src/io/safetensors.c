@@ -22,6 +22,8 @@
 #define LENGTH_BYTES 8
 #define TENSORS_MAX 1000000u
 #define NAME_SHOWN 64
+#define TEXT_BYTES 64 /* which tell a text */
+#define WAY_OUT ": give weights that Weir or the package safetensors saved"
 
 struct weir__safetensors {
     const struct weir_allocator *allocator;
@@ -133,13 +135,36 @@ static uint64_t little_endian(const unsigned char *bytes) {
     return value;
 }
 
-/* What a file is that has no header, and what to do about it; "" where one is there. */
+static bool is_text(const char *map, size_t bytes) {
+    size_t shown = bytes < TEXT_BYTES ? bytes : TEXT_BYTES;
+    for (size_t i = 0; i < shown; i++) {
+        unsigned char byte = (unsigned char)map[i];
+        if ((byte < ' ' && (byte < '\t' || byte > '\r')) || byte == 0x7F) return false;
+    }
+    return true;
+}
+
+/* What a file is that has no header, and what to do about it; NULL where nothing says so. */
 static const char *what_else(const char *map, size_t bytes) {
-    if (bytes > LENGTH_BYTES && map[LENGTH_BYTES] == '{') return "";
-    if (memcmp(map, "PK\3\4", 4) == 0 || (map[0] == '\x80' && map[1] < 6))
-        return ": it is one of torch.save: save the weights by safetensors.torch.save_file";
-    if (memcmp(map, "GGUF", 4) == 0) return ": it is a GGUF file, which is not read";
-    return ": give weights that Weir or the package safetensors saved";
+    static const struct {
+        const char *begin, *what;
+    } kinds[] = {
+        {"PK\3\4", "it is one of torch.save: save the weights by safetensors.torch.save_file"},
+        {"GGUF", "it is a GGUF file, which is not read: give the weights it was made from"},
+        {"\x93NUMPY", "it is a NumPy array: save the weights by safetensors.numpy.save_file"},
+        {"\x1F\x8B", "it is compressed by gzip: unpack it"},
+        {"version https://git-lfs",
+         "it is a pointer of Git LFS: fetch the file by 'git lfs pull'"}};
+    assert(map != NULL && bytes >= LENGTH_BYTES);
+    if (bytes > LENGTH_BYTES && map[LENGTH_BYTES] == '{') return NULL;
+    if (map[0] == '\x80' && map[1] < 6) return kinds[0].what; /* without the archive around it */
+    for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) {
+        size_t length = strlen(kinds[i].begin);
+        if (bytes >= length && memcmp(map, kinds[i].begin, length) == 0) return kinds[i].what;
+    }
+    return is_text(map, bytes)
+               ? "it is text: give weights, as Weir or the package safetensors saves"
+               : NULL;
 }
 
 /* Rules 1 to 5; what follows the header is the buffer. */
@@ -149,10 +174,11 @@ static int find_header(struct opening *opening) {
     const char *map = opening->file->map;
     size_t rest = opening->file->map_bytes - LENGTH_BYTES;
     uint64_t length = little_endian((const unsigned char *)map);
+    const char *other = what_else(map, opening->file->map_bytes);
+    if (other) return REFUSE(opening, "not a safetensors file: %s", other);
     if (length > opening->header_bytes_max)
-        return REFUSE(opening, "the header has %llu bytes, more than the limit of %zu%s",
-                      (unsigned long long)length, opening->header_bytes_max,
-                      what_else(map, opening->file->map_bytes));
+        return REFUSE(opening, "the header has %llu bytes, more than the limit of %zu" WAY_OUT,
+                      (unsigned long long)length, opening->header_bytes_max);
     if (length > rest)
         return REFUSE(opening,
                       "the header has %llu byte%s, but only %zu follow its length: the file is cut",
@@ -160,8 +186,8 @@ static int find_header(struct opening *opening) {
     source->text = map + LENGTH_BYTES;
     source->text_bytes = (size_t)length;
     if (length == 0 || source->text[0] != '{') {
-        return REFUSE(opening, "the header does not begin with '{': not a safetensors file%s",
-                      what_else(map, opening->file->map_bytes));
+        return REFUSE(opening,
+                      "the header does not begin with '{': not a safetensors file" WAY_OUT);
     }
     if (!weir__utf8_valid(source->text, source->text_bytes))
         return REFUSE(opening, "the header is not UTF-8");

@@ -60,6 +60,18 @@ static void list_schedules(char *text, size_t capacity) {
     }
 }
 
+/* The list, and what was meant. */
+static void refuse_name(const char *name, struct weir_faults *faults) {
+    const char *known[WEIR__COUNT_OF(schedules) + 1] = {NULL};
+    char names[128];
+    for (size_t i = 0; i < WEIR__COUNT_OF(schedules); i++) known[i] = schedules[i]->name;
+    const char *near = weir__nearest(name, known);
+    list_schedules(names, sizeof names);
+    weir_faults_add(faults, "there is no schedule '%.64s': choose one of %s%s%s%s", name, names,
+                    near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                    near != NULL ? "?)" : "");
+}
+
 static void check_counts(const struct weir_table_options *options, struct weir_faults *faults) {
     if (options->stages < 1 || options->stages > STAGES_MAX) {
         weir_faults_add(faults, "%" PRIu32 " stages: ask for 1 to %u; the nearest is %u",
@@ -97,12 +109,7 @@ int weir__table_options_check(const struct weir_table_options *options,
     struct weir_faults own = {.allocator = options->allocator};
     struct weir_faults *list = faults != NULL ? faults : &own;
     uint32_t before = list->count;
-    if (schedule == NULL) {
-        char names[128];
-        list_schedules(names, sizeof names);
-        weir_faults_add(list, "there is no schedule '%.64s': choose one of %s",
-                        options->schedule != NULL ? options->schedule : "", names);
-    }
+    if (schedule == NULL) refuse_name(options->schedule != NULL ? options->schedule : "", list);
     check_counts(options, list);
     if (options->stages >= 1 && options->stages <= STAGES_MAX)
         weir__sharing_check(schedule, options, list);

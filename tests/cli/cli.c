@@ -17,16 +17,44 @@
 
 /* ---- running ---- */
 
+enum { ARGUMENTS_BYTES = 3072 };
+
+static void print_arguments(char *to, const char *file, int line, const char *format,
+                            va_list list) {
+    int length = vsnprintf(to, ARGUMENTS_BYTES, format, list);
+    if (length < 0 || length >= ARGUMENTS_BYTES)
+        test_fail(file, line, "the arguments are too long");
+}
+
 void cli_run_at(const char *file, int line, struct cli_run *run, const char *format, ...) {
-    char arguments[3072];
+    char arguments[ARGUMENTS_BYTES];
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(arguments, sizeof arguments, format, list);
+    print_arguments(arguments, file, line, format, list);
     va_end(list);
-    if (length < 0 || (size_t)length >= sizeof arguments)
-        test_fail(file, line, "the arguments are too long");
     run->code = test_shell(run->output, sizeof run->output, "{ '%s/bin/weir' %s; }",
                            test_install_prefix(), arguments);
+}
+
+void cli_run_in(const char *folder, struct cli_run *run, const char *format, ...) {
+    char arguments[ARGUMENTS_BYTES];
+    va_list list;
+    va_start(list, format);
+    print_arguments(arguments, __FILE__, __LINE__, format, list);
+    va_end(list);
+    run->code = test_shell(run->output, sizeof run->output, "cd '%s' && { '%s/bin/weir' %s; }",
+                           folder, test_install_prefix(), arguments);
+}
+
+bool cli_do(const char *folder, const char *format, ...) {
+    char command[ARGUMENTS_BYTES], output[1024];
+    va_list list;
+    va_start(list, format);
+    print_arguments(command, __FILE__, __LINE__, format, list);
+    va_end(list);
+    int code = test_shell(output, sizeof output, "cd '%s' && { %s; }", folder, command);
+    if (code != 0) TEST_FAIL("%s: exit code %d: %s", command, code, output);
+    return code == 0;
 }
 
 bool cli_code_at(const char *file, int line, const struct cli_run *run, int wanted) {

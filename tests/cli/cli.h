@@ -39,8 +39,20 @@ struct cli_run {
         TEST_RETURN_UNLESS(cli_code_at(__FILE__, __LINE__, (run), (wanted)));                      \
     } while (0)
 
+/** The same in `folder`, whose files then need no path. */
+#define CLI_CODE_IN(folder, run, wanted, ...)                                                      \
+    do {                                                                                           \
+        if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");         \
+        cli_run_in((folder), (run), __VA_ARGS__);                                                  \
+        TEST_RETURN_UNLESS(cli_code_at(__FILE__, __LINE__, (run), (wanted)));                      \
+    } while (0)
+
 void cli_run_at(const char *file, int line, struct cli_run *run, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+void cli_run_in(const char *folder, struct cli_run *run, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Runs a printf-like command by sh in `folder`; the test fails unless it ends with 0. */
+bool cli_do(const char *folder, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool cli_code_at(const char *file, int line, const struct cli_run *run, int wanted);
 
 /** A folder of small text files, some 30 KB, always the same. */

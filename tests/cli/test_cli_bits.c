@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Four layers; rows of 2, 2 and 1. */
-#define TRAIN "train " CLI_TRAIN " --data %s/0.txt --dropout 0.1 --lr-schedule constant"
+#define TRAIN "train " CLI_TRAIN " --data 0.txt --dropout 0.1 --lr-schedule constant"
 #define PAIRS test_count(6, 200)
 
 static const char *pick(const char *const *texts, uint64_t count) {
@@ -48,24 +48,18 @@ static void draw_pipeline(bool descending, char text[256]) {
 static void test_pipelines_of_one_order_give_the_same_bits(void) {
     struct cli_run run;
     const char *text = cli_text();
-    char pipeline[256], first[512], other[512];
+    char pipeline[256];
     for (int descending = 0; descending < 2; descending++) {
-        snprintf(first, sizeof first, "%s/first%d", text, descending);
-        CLI_CODE(&run, 0, TRAIN " --steps 3 --save %s --schedule %s", text, first,
-                 descending ? "gpipe" : "1f1b");
+        CLI_CODE_IN(text, &run, 0, TRAIN " --steps 3 --save first%d --schedule %s", descending,
+                    descending ? "gpipe" : "1f1b");
         for (size_t i = 0; i < PAIRS; i++) {
             draw_pipeline(descending == 1, pipeline);
-            snprintf(other, sizeof other, "%s/other", text);
-            CLI_CODE(&run, 0, TRAIN " --steps 3 --save %s %s", text, other, pipeline);
-            if (!cli_same_files(first, other)) TEST_FAIL("with %s", pipeline);
+            CLI_CODE_IN(text, &run, 0, TRAIN " --steps 3 --save other %s", pipeline);
+            if (!cli_do(text, "cmp first%d other", descending)) TEST_FAIL("with %s", pipeline);
             CHECK_HELPERS();
         }
     }
-    snprintf(other, sizeof other, "%s/first0", text);
-    test_expect_failures_begin();
-    bool same = cli_same_files(first, other);
-    test_expect_failures_end(NULL, 0);
-    CHECK(!same); /* the order does decide */
+    CHECK(cli_do(text, "! cmp first0 first1")); /* the order does decide */
 }
 
 static void test_another_order_is_said_when_a_run_is_resumed(void) {
@@ -76,32 +70,24 @@ static void test_another_order_is_said_when_a_run_is_resumed(void) {
         {"gpipe --stages 2", "1f1b --stages 3", "ascending", "descending"},
         {"gpipe --stages 2", "looped-bfs --stages 2 --workers 1", NULL, NULL},
         {"1f1b --stages 2", "zb-v --stages 4", NULL, NULL},
-        {"TABLE --stages 2", "1f1b --stages 2", "ascending", "9f19854a6eada506"},
-        {"TABLE --stages 2", "TABLE --stages 2", NULL, NULL},
+        {"./t.csv --stages 2", "1f1b --stages 2", "ascending", "9f19854a6eada506"},
+        {"./t.csv --stages 2", "./t.csv --stages 2", NULL, NULL},
     };
-    static const char table[] =
-        "printf '0F0,0F1,0F2,0B1,0B0,0B2\\n1F0,1F1,1F2,1B1,1B0,1B2\\n' >%s/t.csv";
     struct cli_run run;
     const char *text = cli_text();
-    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
-    CHECK_EQ_INT(test_shell(run.output, sizeof run.output, table, text), 0);
+    CHECK(cli_do(text, "printf '0F0,0F1,0F2,0B1,0B0,0B2\\n1F0,1F1,1F2,1B1,1B0,1B2\\n' >t.csv"));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char began[640], resumed[640], said[128];
-        bool own = cases[i].began[0] == 'T', again = cases[i].resumed[0] == 'T';
-        snprintf(began, sizeof began, "%s%s%s", own ? text : "", own ? "/t.csv" : "",
-                 cases[i].began + (own ? 5 : 0));
-        snprintf(resumed, sizeof resumed, "%s%s%s", again ? text : "", again ? "/t.csv" : "",
-                 cases[i].resumed + (again ? 5 : 0));
-        CLI_CODE(&run, 0, TRAIN " --steps 2 --save %s/a --schedule %s", text, text, began);
-        CLI_CODE(&run, 0, TRAIN " --steps 4 --resume %s/a --save %s/b --schedule %s", text, text,
-                 text, resumed);
+        char said[128];
+        CLI_CODE_IN(text, &run, 0, TRAIN " --steps 2 --save a --schedule %s", cases[i].began);
+        CLI_CODE_IN(text, &run, 0, TRAIN " --steps 4 --resume a --save b --schedule %s",
+                    cases[i].resumed);
         if (cases[i].now == NULL) {
             EXPECT(strstr(run.output, "warning") == NULL);
             continue;
         }
         snprintf(said, sizeof said, "gradients of micro-batches add up in %s order", cases[i].now);
         CHECK_CONTAINS(run.output, said);
-        snprintf(said, sizeof said, "/a was trained in %s order: this run will not be bit for bit",
+        snprintf(said, sizeof said, "a was trained in %s order: this run will not be bit for bit",
                  cases[i].then);
         CHECK_CONTAINS(run.output, said);
     }
@@ -112,17 +98,13 @@ static void test_a_search_never_changes_the_order(void) {
     const char *text = cli_text();
     static const char *const begun[] = {"gpipe", "1f1b"};
     for (int i = 0; i < 2; i++) {
-        char straight[512], searched[512];
-        snprintf(straight, sizeof straight, "%s/straight", text);
-        snprintf(searched, sizeof searched, "%s/searched", text);
-        CLI_CODE(&run, 0, TRAIN " --steps 2 --save %s/a --schedule %s", text, text, begun[i]);
-        CLI_CODE(&run, 0, TRAIN " --steps 4 --save %s --schedule %s", text, straight, begun[i]);
-        CLI_CODE(&run, 0,
-                 TRAIN " --steps 4 --resume %s/a --save %s --plan auto --workers 2 --memory-limit "
-                       "200KiB",
-                 text, text, searched);
+        CLI_CODE_IN(text, &run, 0, TRAIN " --steps 2 --save a --schedule %s", begun[i]);
+        CLI_CODE_IN(text, &run, 0, TRAIN " --steps 4 --save straight --schedule %s", begun[i]);
+        CLI_CODE_IN(text, &run, 0,
+                    TRAIN " --steps 4 --resume a --save searched --plan auto --workers 2 "
+                          "--memory-limit 200KiB");
         EXPECT(strstr(run.output, "warning") == NULL);
-        CHECK(cli_same_files(straight, searched));
+        CHECK(cli_do(text, "cmp straight searched"));
     }
 }
 
@@ -141,20 +123,17 @@ static void test_an_order_is_named_by_its_table(void) {
         {"--check mixed.csv", NULL, "false"},
     };
     static const char tables[] =
-        "cd %s; printf '0F0,0F1,0F2,0B1,0B0,0B2\\n1F0,1F1,1F2,1B1,1B0,1B2\\n' >two.csv; "
+        "printf '0F0,0F1,0F2,0B1,0B0,0B2\\n1F0,1F1,1F2,1B1,1B0,1B2\\n' >two.csv; "
         "printf '0F0,0F1,0F2,0I0,0I1,0I2,0W1,0W0,0W2\\n1F0,1F1,1F2,1B1,1B0,1B2\\n"
         "2F0,2F1,2F2,2B1,2B0,2B2\\n' | sed '1s/0I0,0I1,0I2,0W1,0W0,0W2/0I1,0I0,0I2,0W1,0W0,0W2/' "
         ">three.csv; printf '0F0,0F1,0F2,0B1,0B2,0B0\\n' >other.csv; "
         "printf '0F0,0F1,0I1,0I0,0W0,0W1\\n1F0,1F1,1B1,1B0\\n' >mixed.csv";
     struct cli_run run;
     const char *folder = test_temporary_directory();
-    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
-    CHECK_EQ_INT(test_shell(run.output, sizeof run.output, tables, folder), 0);
+    CHECK(cli_do(folder, tables));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[160];
-        CLI_CODE(&run, 0, "--version >/dev/null; cd %s; '%s/bin/weir' schedule %s --json facts",
-                 folder, test_install_prefix(), cases[i].options);
-        CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "cat %s/facts", folder), 0);
+        CLI_CODE_IN(folder, &run, 0, "schedule %s --json facts && cat facts", cases[i].options);
         snprintf(text, sizeof text, "\"order_is_shared\": %s", cases[i].shared);
         CHECK_CONTAINS(run.output, text);
         if (cases[i].order == NULL) {
@@ -174,7 +153,7 @@ static void test_the_page_lists_what_decides_bits(void) {
     snprintf(path, sizeof path, "%s/a", text);
     char *page = cli_read("docs/command.md", NULL);
     const char *part = page != NULL ? strstr(page, "\n## Same bits") : NULL;
-    CLI_CODE(&run, 0, TRAIN " --steps 1 --save %s --lr-schedule cosine", text, path);
+    CLI_CODE_IN(text, &run, 0, TRAIN " --steps 1 --save a --lr-schedule cosine");
     char *file = cli_read(path, NULL);
     json_error_t error;
     uint64_t length = 0;

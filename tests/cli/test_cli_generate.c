@@ -258,6 +258,29 @@ static void test_a_full_context_ends_a_text_unless_more_is_asked_for(void) {
     json_decref(lines);
 }
 
+/* Its end is what counts, as where a text outgrows the context; it is shown whole. */
+static void test_of_a_longer_prompt_the_last_tokens_are_read(void) {
+    static const char end[] = "1234567890123456789012345678901234567890"; /* a context */
+    static const char *const tokens[] = {"", "--tokens 60"};
+    static struct cli_run run, other;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    make_weights(path, "");
+    for (size_t i = 0; i < COUNT(tokens); i++) {
+        CLI_CODE(&run, 0, "generate --load %s --temperature 0 --prompt abc%s %s 2>/dev/null", path,
+                 end, tokens[i]);
+        CLI_CODE(&other, 0, "generate --load %s --temperature 0 --prompt %s %s 2>/dev/null", path,
+                 end, tokens[i]);
+        CHECK(strncmp(run.output, "abc", 3) == 0);
+        CHECK_EQ_STR(run.output + 3, other.output);
+    }
+    CLI_CODE(&run, 0, "generate --load %s --prompt ab%s --prompt %s 2>&1 >/dev/null", path, end,
+             end);
+    CHECK_CONTAINS(run.output, "weir: generate: note: prompt 1 has 42 tokens, the model's context "
+                               "40: its last 40 are read\n");
+    CHECK(strstr(run.output, "prompt 2 has") == NULL);
+}
+
 static void test_prompts_come_from_stdin(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     static struct cli_run run, other;
@@ -370,8 +393,6 @@ static void test_what_cannot_be_continued_is_refused(void) {
         {"--prompt a --top-k 257", "--top-k 257: tokens are drawn among 256: give at most that"},
         {"--prompt-file /none", "--prompt-file /none: cannot open /none: No such file"},
         {"--prompt-file /dev/null", "--prompt-file /dev/null holds no prompt: write one per line"},
-        {"--prompt 12345678901234567890123456789012345678901",
-         "prompt 1 has 41 tokens, the model's context 40: shorten it"},
         {"--prompt a --tokens 0", "--tokens 0: too small: give at least 1"},
         {"--prompt a --temperature -1", "--temperature -1: too small: give at least 0"},
         {"--prompt a --batch 0", "--batch 0: too small: give at least 1"},
@@ -451,7 +472,8 @@ WEIR_TEST_SUITE(cli_generate, TEST(a_text_is_written_whole_and_told_to_programs)
                 TEST(a_sample_may_be_longer_than_the_context), TEST(a_file_holds_a_prompt_per_line),
                 TEST(an_empty_prompt_is_the_beginning_of_a_line),
                 TEST(a_full_context_ends_a_text_unless_more_is_asked_for),
-                TEST(prompts_come_from_stdin), TEST(tokens_that_are_no_bytes_go_by_numbers),
+                TEST(of_a_longer_prompt_the_last_tokens_are_read), TEST(prompts_come_from_stdin),
+                TEST(tokens_that_are_no_bytes_go_by_numbers),
                 TEST(a_schedule_takes_as_many_rows_as_there_are),
                 TEST(a_model_file_continues_texts_too), TEST(what_cannot_be_continued_is_refused),
                 TEST(lines_of_a_prompt_file_are_faulted_one_by_one),

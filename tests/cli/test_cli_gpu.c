@@ -71,8 +71,13 @@ static void test_what_a_gpu_began_a_cpu_goes_on_with(void) {
     CHECK_CONTAINS(run.output, " computes here, but Weir ");
     CLI_CODE(&run, 0,
              "train " CLI_TRAIN " --steps 3 --seed 4 --schedule 1f1b --data %s --stages 1 "
-             "--device cuda:1 --resume %s/c-2",
-             cli_text(), folder);
+             "--device cuda:1 --resume %s/c-2 --save %s/e",
+             cli_text(), folder, folder);
+    CHECK_CONTAINS(run.output, "Fake GPU 1 computes here, but Weir ");
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --steps 3 --seed 4 --schedule 1f1b --data %s --stages 1 "
+             "--device cuda:0 --resume %s/c-2 --save %s/c",
+             cli_text(), folder, folder);
     CHECK(strstr(run.output, "warning") == NULL);
     /* what was copied between updates is what the GPU had then */
     snprintf(early, sizeof early, "%s/c", folder);

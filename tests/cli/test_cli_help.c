@@ -14,6 +14,12 @@
 #define NEEDS_COMMAND                                                                              \
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'")
 
+/* In the help's order; the last three explain the others. */
+static const char *const subcommands[] = {
+    "train",   "generate", "eval",     "predict",  "grad",   "init", "describe", "layers",
+    "profile", "plan",     "simulate", "schedule", "doctor", "help", "man",      "completion"};
+enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], EXPLAINING = 3 };
+
 static bool has(const char *program) {
     char output[64];
     return test_shell(output, sizeof output, "command -v %s", program) == 0;
@@ -30,13 +36,33 @@ static void test_help_names_a_subcommand_or_lists_them(void) {
     CLI_CODE(&run, 0, "help");
     CLI_CODE(&other, 0, "--help");
     CHECK_EQ_STR(run.output, other.output);
-    CHECK_CONTAINS(run.output, "\n  predict    ");
     CLI_CODE(&run, 2, "help trian 2>&1");
     CHECK_CONTAINS(run.output, "weir: trian: no such subcommand: did you mean 'weir train'?");
     CLI_CODE(&run, 2, "help train eval 2>&1");
     CLI_CODE(&run, 2, "train --log-evry 2 --otimizer sgd 2>&1");
     CHECK_CONTAINS(run.output, "unknown option --log-evry: did you mean --log-every?");
     CHECK_CONTAINS(run.output, "unknown option --otimizer: did you mean --optimizer?");
+}
+
+/* So does the page; each says what it takes. */
+static void test_help_lists_every_subcommand(void) {
+    NEEDS_COMMAND;
+    if (access("docs/command.md", R_OK) != 0) SKIP("not in the project's folder");
+    static struct cli_run run;
+    char wanted[1024] = "", text[64], *page = cli_read("docs/command.md", NULL);
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        snprintf(wanted + strlen(wanted), sizeof wanted - strlen(wanted), "%s ", subcommands[i]);
+        if (i >= SUBCOMMANDS - EXPLAINING) continue;
+        snprintf(text, sizeof text, "usage: weir %s ", subcommands[i]);
+        CLI_CODE(&run, 0, "%s --help", subcommands[i]);
+        EXPECT_CONTAINS(run.output, text);
+        snprintf(text, sizeof text, "\n| `weir %s` | ", subcommands[i]);
+        EXPECT_CONTAINS(page, text);
+    }
+    EXPECT_CONTAINS(page, "\n| `weir help`, `man`, `completion` | ");
+    CLI_CODE(&run, 0, "help | sed '1,/Subcommands:/d; s/^  //; s/ .*//' | tr '\\n' ' '");
+    EXPECT_EQ_STR(run.output, wanted);
+    free(page);
 }
 
 /* ---- bash ---- */
@@ -85,14 +111,11 @@ static void test_bash_completes_what_the_tables_say(void) {
 
 /* Every option that the help lists is completed, of every subcommand. */
 static void test_no_option_is_forgotten(void) {
-    static const char *const subcommands[] = {"train", "eval",     "predict",  "generate",
-                                              "grad",  "init",     "describe", "profile",
-                                              "plan",  "simulate", "schedule", "doctor"};
     NEEDS_COMMAND;
     if (!has("bash")) SKIP("no bash");
     static struct cli_run run;
     const char *folder = test_temporary_directory();
-    for (size_t i = 0; i < sizeof subcommands / sizeof subcommands[0]; i++) {
+    for (size_t i = 0; i < SUBCOMMANDS - EXPLAINING; i++) {
         char words[64], name[64];
         snprintf(words, sizeof words, "weir %s --", subcommands[i]);
         const char *found = completed(folder, words);
@@ -218,7 +241,7 @@ static void test_examples_use_options_that_there_are(void) {
 
 WEIR_TEST_SUITE(cli_help, TEST(examples_run_and_print_what_the_pages_say),
                 TEST(examples_use_options_that_there_are),
-                TEST(help_names_a_subcommand_or_lists_them),
+                TEST(help_names_a_subcommand_or_lists_them), TEST(help_lists_every_subcommand),
                 TEST(bash_completes_what_the_tables_say), TEST(no_option_is_forgotten),
                 TEST(zsh_and_fish_can_read_their_scripts),
                 TEST(pages_are_roff_and_say_what_help_says), TEST(a_user_installs_it_into_a_folder))

@@ -24,6 +24,9 @@ static void test_weights_begin_a_run(void) {
     CLI_CODE(&run, 0, INIT, text, "w", 5);
     CLI_CODE(&run, 0, TRAIN " --steps 3 --save %s", text, a);
     CLI_CODE(&run, 0, TRAIN " --steps 3 --save %s --load %s/w", text, b, text);
+    char line[700];
+    snprintf(line, sizeof line, "\nstarts from %s/w: all 29 tensors of the model\n", text);
+    CHECK_CONTAINS(run.output, line);
     CHECK(cli_same_files(a, b)); /* what the seed draws is what init wrote */
     /* of a run's checkpoint the weights alone are taken */
     CLI_CODE(&run, 0, TRAIN " --steps 0 --load %s --save-weights %s/c", text, a, text);
@@ -133,6 +136,7 @@ static void test_a_part_is_loaded_where_that_is_wanted(void) {
     CHECK_CONTAINS(run.output, "/w: tensor '0.bias' f32 [2] is missing");
     CHECK_CONTAINS(run.output, "/w: tensor '1.extra' F32 [1] is not the model's");
     CLI_CODE(&run, 0, TINY "--load-strict false --seed 7", f, f, f, f, f);
+    CHECK_CONTAINS(run.output, "\nstarts from what ");
     CHECK_CONTAINS(run.output, "/w: '0.bias' f32 [2] is missing and stays\n");
     CHECK_CONTAINS(run.output, "/w: '1.extra' F32 [1] is left over\n");
     check_weights(out, wide, NULL);

@@ -364,13 +364,14 @@ static const struct message of_files[] = {
      "images of 8x8 are too small for 3 levels, each of which halves them: use at least 16x16, or "
      "--depth 2 at most\n",
      NULL},
-    {"grad " GRAD " --weights text", "text: the header has 7163385811044755572 bytes, more than",
+    {"grad " GRAD " --weights text", "text: not a safetensors file: it is text: give weights, ",
      NULL},
     {"grad " GRAD,
      "weights: tensor 'wte.weight' is F32 [256, 16], but the model has f32 [32, 16]: choose the "
      "model that the file was made with, or another file\n",
      NULL},
-    {"generate --load text --prompt a", "text: the header has ", NULL},
+    {"generate --load text --prompt a", "text: not a safetensors file: it is text: give weights, ",
+     NULL},
     {"generate --load weights --heads 2 --prompt-file prompts",
      "--prompt-file prompts holds no prompt: write one per line\n",
      "generate --load weights --heads 2 --prompt a"},
@@ -411,10 +412,22 @@ static const struct message of_files[] = {
      NULL},
     {"plan --profile /none/p", "--profile /none/p: its folder: No such file or directory: make it",
      NULL},
+    {"schedule --csv - --json -", "--csv - and --json -: only one of them can have stdout\n",
+     "schedule --json -"},
+    {"schedule --check short.csv --json short.csv",
+     "--json short.csv is an input file of --check short.csv: give another name\n", NULL},
     {"schedule --check short.csv --stages 2", "short.csv: ", "schedule --check short.csv"},
     {"schedule --check none.csv", "cannot open none.csv: No such file or directory: check", NULL},
     {"schedule --stages 2 --workers 3 --checkpoint some --schedule gpip",
      "there is no schedule 'gpip'", NULL},
+    {"schedule --schedule zbv",
+     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, "
+     "zb-h2, "
+     "zb-v, v-half, v-min, dualpipe-v, auto (did you mean zb-v?)\n",
+     "schedule --schedule zb-v --stages 4 --workers 2 --csv -"},
+    {"layers linaer", "there is no type 'linaer': did you mean 'linear'?\n", NULL},
+    {"layers nothing", "there is no type 'nothing': 'weir layers' lists them\n", NULL},
+    {"layers linear --markdown -", "--markdown has all types: leave 'linear' away\n", NULL},
 };
 
 static void test_files_are_mended_by_what_is_said(void) {
@@ -454,6 +467,8 @@ static const struct message of_simulations[] = {
      NULL},
     {"simulate --svg folder", "--svg folder is a folder: give a file in it\n",
      "simulate --svg folder/s"},
+    {"simulate --svg s --json ./s", "--json ./s is also the file of --svg s: give another name\n",
+     NULL},
     {"simulate --svg - --json -", "--json - and --svg -: only one of them can have stdout\n", NULL},
     {"simulate --layers 2", "--layers needs --model: add it, or leave --layers out\n",
      "simulate --stages 2"},
@@ -479,6 +494,15 @@ static const struct message of_simulations[] = {
     {"simulate --model plain.json",
      "a model without target and loss cannot be trained, only inferred: give both\n", NULL},
     {"simulate --schedule 2f2b", "there is no schedule '2f2b'", NULL},
+    {"simulate --schedule zbv",
+     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, "
+     "zb-h2, "
+     "zb-v, v-half, v-min, dualpipe-v, auto (did you mean zb-v?)\n",
+     NULL},
+    {"simulate --compare gpipe,dualpip-v",
+     "--compare: there is no schedule 'dualpip-v': 'weir simulate --compare' names all, a table's "
+     "file ends in .csv (did you mean dualpipe-v?)\n",
+     "simulate --compare gpipe,dualpipe-v --chunks 4"},
     {"simulate --schedule none.csv",
      "--schedule none.csv: cannot open none.csv: No such file or directory: check", NULL},
     {"simulate --schedule short.csv --stages 2",

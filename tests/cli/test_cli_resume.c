@@ -112,6 +112,8 @@ static void test_a_resumed_run_refuses_what_cannot_go_on(void) {
     CHECK_CONTAINS(run.output, "--optimizer is sgd, but ");
     CHECK_CONTAINS(run.output, "/a was trained with adamw, and its state is of no use to this one");
     CHECK(strstr(run.output, "'optimizer.") == NULL); /* that says it once */
+    CLI_CODE(&run, 2, TRAIN " --steps 9 --resume %s/a --seed 5 --optimizer sgd", text, text);
+    CHECK(strstr(run.output, "--seed") == NULL);
     CLI_CODE(&run, 2, TRAIN " --steps 9 --resume %s/w", text, text);
     CHECK_CONTAINS(run.output, "metadata 'step' is missing: give a training checkpoint, not");
     CHECK(strstr(run.output, "optimizer.") == NULL);

@@ -100,7 +100,7 @@ static void test_schedule_file_is_whole_and_can_be_checked(void) {
         directory);
     CHECK_EQ_INT(run.code, 0);
     CHECK_EQ_STR(run.output, "gpipe: 3 stages on 3 workers, 4 micro-batches, 27 actions\n"
-                 "gradients add up in descending order of micro-batches\n");
+                             "gradients add up in descending order of micro-batches\n");
     RUN(&run, "schedule --check %s/t.csv", directory);
     CHECK_EQ_INT(run.code, 0);
     CHECK_CONTAINS(run.output, "3 stages on 3 workers, 4 micro-batches, 27 actions");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: a team does each part exactly once, is done when it says so, and its members are told apart
- * by their memory. Method: teams of all small sizes that spin and that sleep; many pieces of work
- * one behind the other, so that helpers wake late; slots that only one member at a time may use.
+ * by their memory. Method: two parts that meet; teams of all small sizes that spin and that sleep;
+ * many pieces of work one behind the other, so that helpers wake late; slots that only one member
+ * at a time may use.
  */
 #include "base/team.h"
 #include "harness.h"
@@ -51,6 +52,30 @@ static void test_each_part_is_done_once(void) {
     }
 }
 
+struct meeting {
+    struct weir__gate here[2];
+    atomic_uint met;
+};
+
+/* Says that it is here, and waits for the other part to say so. */
+static void meet(void *context, uint32_t part, uint32_t member) {
+    const uint64_t bound_ns = UINT64_C(20000000000);
+    struct meeting *meeting = context;
+    (void)member;
+    weir__gate_advance(&meeting->here[part], 1);
+    if (weir__gate_wait(&meeting->here[1 - part], 1, 0, bound_ns))
+        atomic_fetch_add(&meeting->met, 1);
+}
+
+static void test_parts_run_at_the_same_time(void) {
+    struct meeting meeting = {0};
+    struct weir__team *team;
+    CHECK_OK(weir__team_new(test_allocator(), 2, false, &team));
+    weir__team_run(team, 2, 2, meet, &meeting);
+    EXPECT_EQ_UINT(atomic_load(&meeting.met), 2);
+    weir__team_destroy(team);
+}
+
 static void note_thread(void *context, uint32_t part, uint32_t member) {
     pthread_t *threads = context;
     (void)part;
@@ -76,5 +101,5 @@ static void test_a_team_without_memory_is_refused(void) {
     CHECK_EQ_PTR(team, NULL);
 }
 
-WEIR_TEST_SUITE(team, TEST(each_part_is_done_once), TEST(each_member_is_a_thread_of_its_own),
-                TEST(a_team_without_memory_is_refused))
+WEIR_TEST_SUITE(team, TEST(each_part_is_done_once), TEST(parts_run_at_the_same_time),
+                TEST(each_member_is_a_thread_of_its_own), TEST(a_team_without_memory_is_refused))

@@ -135,6 +135,10 @@ static char *faulty_realpath(const char *path, char *resolved) {
     return fails() ? NULL : real()->realpath(path, resolved);
 }
 
+static ssize_t faulty_readlink(const char *path, char *text, size_t bytes) {
+    return fails() ? -1 : real()->readlink(path, text, bytes);
+}
+
 static void *faulty_map(int descriptor, size_t bytes) {
     return fails() ? NULL : real()->map(descriptor, bytes);
 }
@@ -168,6 +172,7 @@ const struct weir__io_calls *io_faults_calls(void) {
         .lstat = faulty_lstat,
         .fstat = faulty_fstat,
         .realpath = faulty_realpath,
+        .readlink = faulty_readlink,
         .map = faulty_map,
         .unmap = real()->unmap,
         .opendir = faulty_opendir,

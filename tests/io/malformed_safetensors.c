@@ -48,10 +48,16 @@ static const struct malformed list[] = {
     RAW("a length in the other byte order", "has 144115188075855872 bytes, more",
         "\0\0\0\0\0\0\0\2{}"),
     RAW("a length of four bytes", "bytes, more than the limit", "\6\0\0\0{}    "),
-    RAW("a header without its length", "bytes, more than the limit", "{\"x\":{\"dtype\":\"U8\"}}"),
+    RAW("a header without its length", "it is text: give", "{\"x\":{\"dtype\":\"U8\"}}"),
     RAW("a zip archive", "it is one of torch.save: save the weights by safetensors.torch.save_file",
         "PK\3\4\0\0\10\10\0\0\0\0\0\0archive/data"),
-    RAW("a GGUF file", "bytes, more than the limit", "GGUF\0\0\0\0\3\0\0\0"),
+    RAW("a pickle", "it is one of torch.save", "\x80\2}q\0(X\4\0\0\0"),
+    RAW("a GGUF file", "it is a GGUF file, which is not read", "GGUF\0\0\0\0\3\0\0\0"),
+    RAW("a NumPy array", "it is a NumPy array: ", "\x93NUMPY\1\0v\0{'descr'"),
+    RAW("an archive of gzip", "it is compressed by gzip: unpack it", "\37\213\10\0\0\0\0\0\0\3"),
+    RAW("a pointer", "'git lfs pull'", "version https://git-lfs.github.com/spec/v1\noid"),
+    RAW("a text",
+        "not a safetensors file: it is text: ", "Weights of the model,\nr\303\251sum\303\251.\n"),
 
     /* where it begins */
     BAD("a header of a space first", NOT_BEGUN, " {}", 0),

@@ -199,8 +199,9 @@ static void test_a_file_gets_another_name_whole_or_not_at_all(void) {
     char other[512], link[512];
     place_init(&place);
     io_make_file(test_temporary_directory(), "other", new_text, strlen(new_text), other);
-    for (uint64_t k = 1, fired = 1; fired; k++) {
-        io_faults_at(k, false, IO_FAULT_FAIL, EIO);
+    uint64_t k = 0;
+    for (bool fired = true; fired;) {
+        io_faults_at(++k, false, IO_FAULT_FAIL, EIO);
         bool done = weir__file_alias(&place.io, other, place.path);
         fired = io_faults_fired();
         io_faults_at(0, false, IO_FAULT_FAIL, 0);
@@ -210,6 +211,7 @@ static void test_a_file_gets_another_name_whole_or_not_at_all(void) {
         CHECK(unlink(place.path) == 0);
         io_make_file(test_temporary_directory(), "file", old_text, strlen(old_text), place.path);
     }
+    CHECK(k > 2); /* to link, to rename, and none */
     CHECK(io_file_is(other, new_text, strlen(new_text)));
     /* where a link leads is replaced, as in a save */
     snprintf(link, sizeof link, "%s/link", test_temporary_directory());
@@ -272,6 +274,17 @@ static void test_link_to_a_file_stays_a_link(void) {
     CHECK_EQ_INT(lstat(link, &facts), 0);
     CHECK(S_ISLNK(facts.st_mode));
     CHECK(io_file_is(place.path, new_text, strlen(new_text)));
+    /* also a link to a link, and to a file that is not there yet */
+    char outer[512];
+    snprintf(outer, sizeof outer, "%s/outer", test_temporary_directory());
+    CHECK_EQ_INT(symlink(link, outer), 0);
+    CHECK_EQ_INT(unlink(place.path), 0);
+    CHECK_OK(write_pieces(&place.io, outer, new_text, strlen(new_text)));
+    CHECK(lstat(outer, &facts) == 0 && S_ISLNK(facts.st_mode));
+    CHECK(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    CHECK(io_file_is(place.path, new_text, strlen(new_text)));
+    CHECK(unlink(link) == 0 && symlink(outer, link) == 0); /* a circle */
+    CHECK_STATUS(write_pieces(&place.io, outer, new_text, strlen(new_text)), WEIR_ERR_IO);
 }
 
 static void test_permissions_of_the_old_file_are_kept(void) {

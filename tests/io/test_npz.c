@@ -233,7 +233,10 @@ static void test_any_failing_call_is_told(void) {
         int64_t count = read_array(&place, path, "x.npy", numbers);
         bool fired = io_faults_fired();
         io_faults_at(0, false, IO_FAULT_FAIL, 0);
-        if (!fired) return;
+        if (!fired) {
+            EXPECT(k > 4); /* open, size, reads */
+            return;
+        }
         EXPECT(count == 6 || (count == -1 && place.error.status == WEIR_ERR_IO));
     }
     TEST_FAIL("calls without end");
@@ -255,7 +258,7 @@ static void test_a_pair_in_an_archive_is_a_data_set(void) {
                                         -100};
     CHECK_OK(dataset_bind(&place, model));
     CHECK_EQ_STR(weir__dataset_text(place.dataset, text, sizeof text),
-                 "x.npy f32 [3, 2] and y.npy u8 [3]");
+                 "train.npz/x.npy f32 [3, 2] and train.npz/y.npy u8 [3]");
     CHECK_OK(weir__dataset_read_held_out(place.dataset, &place.io, 0, 1, input, &target));
     EXPECT(input[0] == 2.0f && input[1] == 2.5f && target == 1);
     dataset_end(&place);
@@ -270,8 +273,12 @@ static void test_a_pair_in_an_archive_is_a_data_set(void) {
     CHECK(dataset_open(&place, "c.npz", "") != WEIR_OK);
     dataset_check_fault(&place, "the training part has 1 file of inputs and 0 of targets");
     dataset_end(&place);
-    io_make_file(place.directory, "d.npz", compressed, sizeof compressed - 1, path);
-    CHECK(dataset_open(&place, "d.npz", "") != WEIR_OK);
+    make_archive(&archive, (const char *[2]){"x.npy", "y.npy"}, NOTHING, "");
+    for (size_t i = 0; i + 10 < archive.count; i++) /* both deflated, says the directory */
+        if (memcmp(archive.bytes + i, "PK\1\2", 4) == 0) archive.bytes[i + 10] = 8;
+    io_make_file(place.directory, "d.npz", archive.bytes, archive.count, path);
+    CHECK_STATUS(dataset_open(&place, "d.npz", ""), WEIR_ERR_UNSUPPORTED);
+    dataset_check_fault(&place, "x.npy is compressed: save it by numpy.savez");
     dataset_end(&place);
 }
 

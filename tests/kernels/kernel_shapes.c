@@ -22,6 +22,12 @@ static int64_t outputs_of(int64_t in, int64_t kernel, int64_t stride, int64_t pa
     return (in + 2 * padding - kernel) / stride + 1;
 }
 
+/** A row of few numbers may be nearly flat. What BF16 then rounds before the norm is as large as
+ * the deviation, and no multiple of it bounds the error: eps must. */
+static double eps_for(int64_t row) {
+    return row == 2 || row == 3 ? 0.25 : 1e-5;
+}
+
 /** A window over a plane of up to 13 x 13. A pool's holds a pixel wherever it stands. */
 static struct weir__window any_window(bool pool) {
     static const struct weir__plane kernels[] = {{1, 1}, {2, 2}, {3, 3}, {1, 7}, {7, 1},
@@ -89,7 +95,7 @@ static void choose_instance(struct weir__op_shape *shape) {
     shape->tokens = any_size();
     /* A channel that is dropped, or a single pixel, has the deviation sqrt(eps), and the tolerance
      * is divided by the least deviation. */
-    shape->eps = test_random_below(2) == 0 ? 1e-5 : 0.25;
+    shape->eps = test_random_below(2) == 0 ? eps_for(shape->tokens) : 0.25;
     shape->slope = slopes[test_random_below(3)];
     if (test_random_below(3) == 0) shape->p = 0;
 }
@@ -195,13 +201,13 @@ struct weir__op_shape kernel_any_shape(enum weir__op_code op) {
                                    .in = any_size(),
                                    .out = any_size(),
                                    .ignore_index = -100,
-                                   .eps = 1e-5,
                                    .p = 0.3,
                                    .slope = 0.01,
                                    .random_op = 1u << 8 | 3,
                                    .weight_in_out = test_random_below(2) == 0,
                                    .has_bias = test_random_below(2) == 0,
                                    .gelu_tanh = test_random_below(2) == 0};
+    shape.eps = eps_for(shape.width);
     choose_sizes(&shape);
     shape.rows_max = shape.rows + between(0, 2);
     return shape;

@@ -85,6 +85,7 @@ static void test_an_offset_of_all_logits_leaves_the_gradient(void) {
     FOR_BACKENDS(b)
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
         if (!lacks(backends[b])) check_offset(backends[b], widths[w]);
+    if (lacks(KERNEL_CUDA)) SKIP("the fake CUDA driver was not built");
 }
 
 /** The loss of one logit, and its gradient. */
@@ -134,6 +135,7 @@ static void test_infinite_logits_have_their_limits(void) {
         loss = entropy(backends[b], NAN, cases[i].target, &slope);
         EXPECT(isnan(loss) && isnan(slope));
     }
+    if (lacks(KERNEL_CUDA)) SKIP("the fake CUDA driver was not built");
 }
 
 WEIR_TEST_SUITE(kernel_losses, TEST(an_offset_of_all_logits_leaves_the_gradient),

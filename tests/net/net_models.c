@@ -292,12 +292,15 @@ void net_problem_init(struct net_problem *problem) {
 
 void net_problem_print(const struct net_problem *problem, uint32_t stages,
                        const uint32_t *balance) {
-    for (uint32_t s = 0, layer = 0; s < stages; s++)
-        for (uint32_t i = 0; i < balance[s]; i++, layer++) {
-            const char *type = "", *name;
-            struct weir_attrs attrs;
-            weir_model_layer(problem->model, layer, &type, &name, &attrs);
-            printf("  stage %u: %u %s %s\n", s, layer, type,
-                   attrs.count > 0 && attrs.list[0].text != NULL ? attrs.list[0].text : "");
-        }
+    uint32_t count = weir_model_layer_count(problem->model);
+    for (uint32_t stage = 0, begin = 0, layer = 0; layer < count; layer++) {
+        const char *type = "", *name;
+        struct weir_attrs attrs;
+        for (; balance != NULL && layer == begin + balance[stage] && stage + 1 < stages; stage++)
+            begin += balance[stage];
+        weir_model_layer(problem->model, layer, &type, &name, &attrs);
+        if (balance != NULL) printf("  stage %u:", stage);
+        printf("  %u %s %s\n", layer, type,
+               attrs.count > 0 && attrs.list[0].text != NULL ? attrs.list[0].text : "");
+    }
 }

@@ -14,7 +14,7 @@ struct net_problem {
 
 /** Of all three kinds; every third has frozen parameters. The caller destroys the model. */
 void net_problem_init(struct net_problem *problem);
-/** Prints the layers, by stage. */
+/** Prints the layers, by stage where `balance` (or NULL) says it. */
 void net_problem_print(const struct net_problem *problem, uint32_t stages, const uint32_t *balance);
 
 #endif

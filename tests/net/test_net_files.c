@@ -239,14 +239,15 @@ static void test_a_file_that_does_not_fit_is_refused_and_changes_nothing(void) {
         weir_faults_clean_up(&faults);
         EXPECT_STATUS(weir_net_save(to, path, NULL, NULL), WEIR_OK);
         EXPECT_STATUS(weir_net_load(to, path, &progress, &faults), WEIR_ERR_SHAPE);
-        expect_fault(&faults, "metadata 'step' is missing: give a training checkpoint");
-        EXPECT_EQ_UINT(faults.count, 3); /* step, mini_batch, seed; not each optimizer's tensor */
+        EXPECT_FAULTS(&faults, "metadata 'step' is missing: give a training checkpoint",
+                      "'mini_batch' is missing",
+                      "'seed' is missing"); /* not each optimizer's tensor */
         weir_faults_clean_up(&faults);
         EXPECT_STATUS(weir_net_load(from, path, NULL, &faults), WEIR_ERR_SHAPE);
         expect_fault(&faults, "tensor 'h.1.ln_2.bias' F64 [4] is not the model's");
         weir_faults_clean_up(&faults);
         EXPECT_STATUS(weir_net_load(from, file_path(path, "none"), NULL, &faults), WEIR_ERR_IO);
-        EXPECT_EQ_UINT(faults.count, 1);
+        EXPECT_FAULTS(&faults, "none: No such file or directory: check the path");
     }
     weir_faults_clean_up(&faults);
     weir_net_destroy(from);

@@ -41,6 +41,16 @@ static void expect_same_parameters(struct weir_net *a, struct weir_net *b) {
     }
 }
 
+static void expect_zeros(struct weir_net *net) {
+    static const double zeros[64];
+    for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
+        struct weir_parameter parameter;
+        EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
+        CHECK(parameter.count <= 64);
+        EXPECT_EQ_BYTES(parameter.data, zeros, parameter.count * sizeof(double));
+    }
+}
+
 /** A net, and its data in f64. */
 struct pair {
     struct weir_model *model;
@@ -120,6 +130,10 @@ static void test_numbers_go_on_where_a_checkpoint_ends(void) {
         expect_same_parameters(pair.told, pair.untold);
         EXPECT_STATUS(weir_net_init(pair.untold, 7), WEIR_OK); /* begins anew */
         EXPECT_STATUS(weir_net_init(pair.told, 7), WEIR_OK);
+        expect_same_parameters(pair.told, pair.untold);
+        step_told(&pair, 0, 0);
+        step_untold(&pair, true);
+        expect_same_parameters(pair.told, pair.untold);
     }
     pair_clean_up(&pair);
 }
@@ -166,9 +180,15 @@ static void test_a_net_without_values_is_refused(void) {
     if (net != NULL) {
         struct weir_net_batch batch = batch_of(&data);
         expect_refused(net, &batch, WEIR_ERR_CONFIG, "call weir_net_init or weir_net_load");
+        expect_zeros(net);
         EXPECT_STATUS(weir_net_share(net), WEIR_OK); /* zeros are what was wanted */
-        EXPECT_STATUS(weir_net_step(net, &batch, NULL), WEIR_OK);
         EXPECT_STATUS(weir_net_infer(net, &batch, NULL), WEIR_OK);
+        expect_zeros(net);
+        EXPECT_STATUS(weir_net_step(net, &batch, NULL), WEIR_OK);
+        struct weir_net *other = trial_net(model, &options);
+        EXPECT_STATUS(weir_net_init(net, 7), WEIR_OK); /* as if never forgotten */
+        if (other != NULL) expect_same_parameters(net, other);
+        weir_net_destroy(other);
     }
     weir_net_destroy(net);
     trial_data_clean_up(&data);

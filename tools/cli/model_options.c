@@ -156,16 +156,17 @@ static int build_unet(const struct model_options *options, const struct args *ar
     return weir_model_unet(NULL, &unet, faults, model);
 }
 
-static bool is_file(const char *name) {
-    size_t length = strlen(name);
-    return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".json") == 0);
+bool model_options_is_file(const struct model_options *options) {
+    const char *name = options->model;
+    bool known = strcmp(name, "gpt") == 0 || strcmp(name, "unet") == 0;
+    return !known && (strchr(name, '/') != NULL || weir__text_ends(name, ".json"));
 }
 
 static int build(const struct model_options *options, const struct args *args,
                  const struct model_data *data, struct weir_faults *faults,
                  struct weir_model **model) {
     bool gpt = strcmp(options->model, "gpt") == 0, unet = strcmp(options->model, "unet") == 0;
-    bool file = !gpt && !unet && is_file(options->model);
+    bool file = model_options_is_file(options);
     if (!gpt && !unet && !file) {
         const char *near = weir__nearest(options->model, model_names);
         weir_faults_add(faults,

@@ -27,6 +27,8 @@ struct model_data {
 extern const struct arg_option model_option_list[];
 extern const uint32_t model_option_count;
 
+/** Whether --model names a file. */
+bool model_options_is_file(const struct model_options *options);
 /** Builds the list of layers. Options that do not belong to the model are faults, which name the
  * option. `data` may be NULL. The model is the caller's. */
 int model_options_build(const struct model_options *options, const struct args *args,

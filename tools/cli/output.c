@@ -91,6 +91,7 @@ static uint32_t columns_of(int descriptor) {
 void people_init(struct people *people, bool standard_taken) {
     const char *no_colour = getenv("NO_COLOR"), *kind = getenv("TERM");
     people->stream = standard_taken ? stderr : stdout;
+    people->silent = false;
     people->terminal = isatty(fileno(people->stream)) == 1;
     bool dumb = !kind || strcmp(kind, "dumb") == 0;
     people->colour = people->terminal && !dumb && !(no_colour && *no_colour);
@@ -100,6 +101,7 @@ void people_init(struct people *people, bool standard_taken) {
 void people_silence(struct people *people) {
     FILE *nowhere = fopen("/dev/null", "w"); /* the process's, until it ends */
     if (nowhere != NULL) people->stream = nowhere;
+    people->silent = true;
     people->terminal = people->colour = false;
 }
 

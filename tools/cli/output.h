@@ -35,6 +35,7 @@ int output_text(const char *path, const char *text, size_t bytes, struct weir_er
 /** Where text for people goes. */
 struct people {
     FILE *stream;
+    bool silent;      /**< `stream` goes nowhere */
     bool terminal;    /**< may redraw a line */
     bool colour;      /**< a terminal, and NO_COLOR is not set */
     uint32_t columns; /**< of the terminal; 100 where there is none */

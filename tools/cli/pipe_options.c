@@ -13,9 +13,8 @@
 #define AT(member) offsetof(struct pipe_options, member)
 
 const char *const pipe_checkpoint_names[] = {"always", "except_last", "never", NULL};
-static const char *const schedule_names[] = {"gpipe", "1f1b",       "interleaved", "looped-bfs",
-                                             "zb-h1", "zb-h2",      "zb-v",        "v-half",
-                                             "v-min", "dualpipe-v", "auto",        NULL};
+#define COMMA ,
+const char *const pipe_schedule_names[] = {PIPE_SCHEDULE_LIST(COMMA), "auto", NULL};
 static const char *const balance_by_names[] = {"cost", "time", "size", NULL};
 const char *const pipe_recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
@@ -42,7 +41,7 @@ const struct arg_option pipe_option_list[] = {
                       .help = "micro-batches asked for; rows are split as torch.chunk does. Bits "
                               "hold per M"),
     {"schedule", ARG_TEXT, AT(schedule), PIPE_SCHEDULES ", auto (searched for), or a table",
-     .value = "NAME|FILE.csv", .fallback = "1f1b", .choices = schedule_names},
+     .value = "NAME|FILE.csv", .fallback = "1f1b", .choices = pipe_schedule_names},
     {"checkpoint", ARG_TEXT, AT(checkpoint),
      "which micro-batches are recomputed instead of kept: always, except_last (all but the "
      "last) or never; for all stages, or one for each",
@@ -89,23 +88,15 @@ const struct arg_refusal pipe_refusals[] = {
              "options of the one it finds, which go here too"},
     {NULL, NULL}};
 
-static bool ends_with(const char *text, const char *end) {
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static void check_schedule(const char *name, struct weir_faults *faults) {
-    const char *names[32];
     char known[256] = "";
-    uint32_t count = 0;
-    for (; count < 31 && weir_schedule_name(count) != NULL; count++) {
+    if (weir_schedule_virtual_stages(name) > 0) return;
+    for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++) {
         size_t used = strlen(known);
-        names[count] = weir_schedule_name(count);
-        if (strcmp(names[count], name) == 0) return;
-        snprintf(known + used, sizeof known - used, "%s%s", count > 0 ? ", " : "", names[count]);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
+                 weir_schedule_name(i));
     }
-    names[count] = NULL;
-    const char *near = weir__nearest(name, names);
+    const char *near = weir__nearest(name, pipe_schedule_names);
     weir_faults_add(faults, "there is no schedule '%.80s': choose one of %s, or a FILE.csv%s%s%s",
                     name, known, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
                     near != NULL ? "?)" : "");
@@ -114,7 +105,7 @@ static void check_schedule(const char *name, struct weir_faults *faults) {
 static void fill_schedule(const struct pipe_options *options, struct pipe_storage *storage,
                           struct weir_pipe_options *pipe, struct weir_faults *faults) {
     pipe->schedule = options->schedule;
-    if (!ends_with(options->schedule, ".csv")) {
+    if (!weir__text_ends(options->schedule, ".csv")) {
         check_schedule(options->schedule, faults);
         return;
     }

@@ -16,10 +16,13 @@
     { .name = (key), .type = ARG_U32, .offset = (at), .value = (letter), .least = 1, __VA_ARGS__ }
 #define PIPE_CHOICE_OPTION(key, names, at, ...)                                                    \
     { .name = (key), .type = ARG_CHOICE, .offset = (at), .choices = (names), __VA_ARGS__ }
-/** The schedules, as help lists them. */
-#define PIPE_SCHEDULES                                                                             \
-    "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v"
+/** The schedules with `between` between them, and as help lists them. */
+#define PIPE_SCHEDULE_LIST(between)                                                                \
+    "gpipe" between "1f1b" between "interleaved" between "looped-bfs" between "zb-h1" between      \
+    "zb-h2" between "zb-v" between "v-half" between "v-min" between "dualpipe-v"
+#define PIPE_SCHEDULES PIPE_SCHEDULE_LIST(", ")
 /** Choices, NULL behind the last. */
+extern const char *const pipe_schedule_names[];
 extern const char *const pipe_checkpoint_names[];
 extern const char *const pipe_recompute_names[];
 

@@ -31,18 +31,20 @@ const char *time_text_clock(double seconds, char text[32]) {
     return text;
 }
 
-const char *time_text(double seconds, char text[32]) {
+const char *time_text_seconds(double seconds, char text[32]) {
     static const char *const units[] = {"s", "ms", "us", "ns"};
     double value = seconds;
     int unit = 0;
-    if (value >= 59.5 && value < 1e9) { /* what rounds to a minute is one */
-        uint64_t all = (uint64_t)(value + 0.5), unit_seconds = all >= 3600 ? 3600 : 60;
-        snprintf(text, 32, "%" PRIu64 ":%02u %s", all / unit_seconds,
-                 (unsigned)(all % unit_seconds / (unit_seconds / 60)), all >= 3600 ? "h" : "min");
-        return text;
-    }
     while (value != 0.0 && fabs(value) < 0.99995 && unit < 3) value *= 1e3, unit++;
     snprintf(text, 32, "%.4g %s", value, units[unit]);
+    return text;
+}
+
+const char *time_text(double seconds, char text[32]) {
+    if (!(seconds >= 59.5 && seconds < 1e9)) return time_text_seconds(seconds, text);
+    uint64_t all = (uint64_t)(seconds + 0.5), unit = all >= 3600 ? 3600 : 60;
+    snprintf(text, 32, "%" PRIu64 ":%02u %s", all / unit, /* what rounds to a minute is one */
+             (unsigned)(all % unit / (unit / 60)), all >= 3600 ? "h" : "min");
     return text;
 }
 

@@ -40,5 +40,7 @@ double progress_left(const struct progress *progress, uint64_t done);
 const char *time_text_clock(double seconds, char text[32]);
 /** "31.2 us", "291.4 ms", "1.204 s", "2:05 min", "3:12 h". Returns `text`. */
 const char *time_text(double seconds, char text[32]);
+/** "12.6 ms", "131 s": the same without minutes, for times that need not be of this world. */
+const char *time_text_seconds(double seconds, char text[32]);
 
 #endif

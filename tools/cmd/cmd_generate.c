@@ -5,8 +5,8 @@
 #include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
-#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
+#include "cmd/path_uses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +53,9 @@ static void check_values(const struct generate_values *values, struct weir_fault
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     net_run_check_input("load", values->load, faults);
     if (!output_is_standard(values->json)) net_run_check_output("json", values->json, faults);
-    const struct path_use paths[] = {{"json", values->json, true, NULL},
-                                     {"load", values->load, false, NULL},
-                                     {"prompt-file", values->prompt_file, false, NULL}};
+    const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
+                                     {"load", values->load, PATH_INPUT},
+                                     {"prompt-file", values->prompt_file, PATH_INPUT}};
     path_uses_check(paths, 3, faults);
     bool texts = values->prompt.count > 0 || values->prompt_file != NULL;
     bool ids = values->prompt_ids.count > 0;
@@ -110,17 +110,25 @@ static void check_vocab(const struct generate *g, const struct args *args, uint3
 }
 
 static void check_prompts(const struct generate *g) {
-    uint32_t context = g->generator.context, vocab = g->generator.vocab;
+    uint32_t vocab = g->generator.vocab;
     for (uint32_t i = 0; i < g->prompts.count; i++) {
         const struct prompt *prompt = &g->prompts.list[i];
-        if (prompt->count > context)
-            weir_faults_add(g->faults, "%s has %u tokens, the model's context %u: shorten it",
-                            prompt->label, prompt->count, context);
         for (uint32_t k = 0; !g->bytes && k < prompt->count; k++)
             if (prompt->tokens[k] >= vocab)
                 weir_faults_add(g->faults, "--prompt-ids %u: the model's tokens are 0 to %u",
                                 prompt->tokens[k], vocab - 1);
     }
+}
+
+/* A context that slides would soon have left their beginnings too. */
+static void tell_long_prompts(const struct generate *g) {
+    uint32_t context = g->generator.context;
+    for (uint32_t i = 0; i < g->prompts.count; i++)
+        if (g->prompts.list[i].count > context)
+            fprintf(stderr,
+                    "weir: generate: note: %s has %u tokens, the model's context %u: its last %u "
+                    "are read\n",
+                    g->prompts.list[i].label, g->prompts.list[i].count, context, context);
 }
 
 /* ---- the run ---- */
@@ -160,6 +168,7 @@ static int begin(struct generate *g, const struct args *args) {
     if (status != WEIR_OK || g->faults->count > 0) return status;
     status = net_run_load(g->generator.net, g->values->load, NULL, g->faults);
     if (status != WEIR_OK || g->faults->count > 0) return status;
+    tell_long_prompts(g);
     g->tokens = g->values->tokens > 0 ? g->values->tokens : g->generator.context + 1;
     g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens, g->values->tokens > 0);
     if (g->texts == NULL) return WEIR_ERR_OUT_OF_MEMORY;

@@ -5,10 +5,10 @@
 #include "io/safetensors.h"
 #include "cli/model_options.h"
 #include "cli/net_run.h"
-#include "cli/path_uses.h"
 #include "cli/output.h"
 #include "cli/pipe_costs.h"
 #include "cli/search.h"
+#include "cmd/path_uses.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -418,9 +418,9 @@ int cmd_grad(int argc, char **argv) {
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give a file");
     net_run_check_input("weights", values.weights, &faults);
     net_run_check_output("out", values.out, &faults);
-    const struct path_use paths[] = {{"out", values.out, true, NULL},
-                                     {"weights", values.weights, false, NULL},
-                                     {"data", values.data, false, NULL}};
+    const struct path_use paths[] = {{"out", values.out, PATH_BINARY},
+                                     {"weights", values.weights, PATH_INPUT},
+                                     {"data", values.data, PATH_INPUT}};
     path_uses_check(paths, 3, &faults);
     int status = run(&g, &args);
     int code = args_end(&command, &faults, status, &error);

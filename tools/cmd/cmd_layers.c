@@ -2,13 +2,17 @@
 /* `weir layers`: what a model may be made of, from the types that parse it: for people, for
  * programs, and as docs/layers.md. */
 #include "cmd/commands.h"
+#include "base/base.h"
 #include "cli/args.h"
 #include "cli/json_text.h"
 #include "cli/net_run.h"
+#include "cmd/path_uses.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { TYPES_MAX = 64 };
 
 struct layers_values {
     const char *json, *markdown;
@@ -66,22 +70,29 @@ static const char *kind_text(const struct weir_attr_rule *rule) {
     return rule->choices != NULL ? rule->choices : kind_names[rule->kind];
 }
 
+static bool is_shown(const struct weir_layer_type *type, const char *only) {
+    return only == NULL || strcmp(type->name, only) == 0;
+}
+
 /* ---- for people ---- */
 
-static void print_people(FILE *to) {
-    const struct weir_layer_type *type;
+static void print_type(FILE *to, const struct weir_layer_type *type) {
     char value[64];
-    for (uint32_t i = 0; (type = weir_layer_type_at(i)) != NULL; i++) {
-        fprintf(to, "%s%-20s %-22s [%s] -> [%s]\n", i == 0 ? "" : "\n", type->name,
-                type->torch == NULL ? "" : type->torch, type->input, type->output);
-        if (type->about != NULL) fprintf(to, "    %s\n", type->about);
-        for (uint32_t k = 0; k < type->attr_count; k++) {
-            default_text(&type->attrs[k], value, sizeof value);
-            fprintf(to, "    %-20s %-26s %s\n", type->attrs[k].key, kind_text(&type->attrs[k]),
-                    value);
-        }
+    fprintf(to, "%-20s %-22s [%s] -> [%s]\n", type->name, type->torch == NULL ? "" : type->torch,
+            type->input, type->output);
+    if (type->about != NULL) fprintf(to, "    %s\n", type->about);
+    for (uint32_t k = 0; k < type->attr_count; k++) {
+        default_text(&type->attrs[k], value, sizeof value);
+        fprintf(to, "    %-20s %-26s %s\n", type->attrs[k].key, kind_text(&type->attrs[k]), value);
     }
-    fprintf(to, "\nAll take \"name\", which replaces the index in names of parameters, and "
+    fputc('\n', to);
+}
+
+static void print_people(FILE *to, const char *only) {
+    const struct weir_layer_type *type;
+    for (uint32_t i = 0; (type = weir_layer_type_at(i)) != NULL; i++)
+        if (is_shown(type, only)) print_type(to, type);
+    fprintf(to, "All take \"name\", which replaces the index in names of parameters, and "
                 "\"frozen\".\nShapes are a row's, in PyTorch's order.\n");
 }
 
@@ -101,10 +112,11 @@ static json_t *attribute_json(const struct weir_attr_rule *rule) {
     return object;
 }
 
-static json_t *types_json(void) {
+static json_t *types_json(const char *only) {
     json_t *list = json_array();
     const struct weir_layer_type *type;
     for (uint32_t i = 0; (type = weir_layer_type_at(i)) != NULL; i++) {
+        if (!is_shown(type, only)) continue;
         json_t *attributes = json_array();
         for (uint32_t k = 0; k < type->attr_count; k++)
             json_array_append_new(attributes, attribute_json(&type->attrs[k]));
@@ -166,27 +178,50 @@ static int save_page(const char *path, struct weir_error *error) {
     return status;
 }
 
+static void refuse_type(const char *name, struct weir_faults *faults) {
+    const struct weir_layer_type *type;
+    const char *names[TYPES_MAX + 1] = {NULL};
+    for (uint32_t i = 0; (type = weir_layer_type_at(i)) != NULL && i < TYPES_MAX; i++) {
+        if (is_shown(type, name)) return;
+        names[i] = type->name;
+    }
+    const char *near = weir__nearest(name, names);
+    weir_faults_add(faults, "there is no type '%.60s': %s%s%s", name,
+                    near != NULL ? "did you mean '" : "'weir layers' lists them",
+                    near != NULL ? near : "", near != NULL ? "'?" : "");
+}
+
+static void check(const struct layers_values *values, const char *only,
+                  struct weir_faults *faults) {
+    bool json = output_is_standard(values->json), page = output_is_standard(values->markdown);
+    if (!json) net_run_check_output("json", values->json, faults);
+    if (!page) net_run_check_output("markdown", values->markdown, faults);
+    const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
+                                     {"markdown", values->markdown, PATH_TEXT}};
+    path_uses_check(paths, 2, faults);
+    if (only != NULL) refuse_type(only, faults);
+    if (only != NULL && values->markdown != NULL)
+        weir_faults_add(faults, "--markdown has all types: leave '%.60s' away", only);
+}
+
 int cmd_layers(int argc, char **argv) {
     const struct arg_section sections[] = {{"Options", own, sizeof own / sizeof own[0], 0}};
     const struct arg_command command = {
-        "layers", "lists the layers that models are made of: attributes, defaults, shapes", NULL,
-        sections, 1};
+        "layers", "lists the layers that models are made of: attributes, defaults, shapes",
+        "'weir layers TYPE' shows one of them, like 'weir layers linear'.", sections, 1};
     struct layers_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
     struct people people;
-    int status = WEIR_OK;
-    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    bool json = output_is_standard(values.json), page = output_is_standard(values.markdown);
-    if (!json) net_run_check_output("json", values.json, &faults);
-    if (!page) net_run_check_output("markdown", values.markdown, &faults);
-    if (json && page)
-        weir_faults_add(&faults, "--json - and --markdown - are both stdout: give one a file");
+    int status = WEIR_OK, given = argc > 1 && argv[1][0] != '-';
+    const char *only = given ? argv[1] : NULL;
+    if (args_parse(&args, &command, argc - given, argv + given, &values, &faults)) return EXIT_DONE;
+    check(&values, only, &faults);
     if (faults.count > 0) return args_refuse(&command, &faults);
-    people_init(&people, json || page);
-    if (values.json == NULL && values.markdown == NULL) print_people(people.stream);
-    if (values.json != NULL) status = json_text_save(values.json, types_json(), &error);
+    people_init(&people, output_is_standard(values.json) || output_is_standard(values.markdown));
+    if (values.json == NULL && values.markdown == NULL) print_people(people.stream, only);
+    if (values.json != NULL) status = json_text_save(values.json, types_json(only), &error);
     if (status == WEIR_OK && values.markdown != NULL) status = save_page(values.markdown, &error);
     return args_end(&command, &faults, status, &error);
 }

@@ -7,6 +7,7 @@
  */
 #include "cli/args.h"
 #include "cmd/commands.h"
+#include "cmd/path_uses.h"
 #include "cli/json_text.h"
 #include "cli/kind_times.h"
 #include "cli/net_run.h"
@@ -296,7 +297,7 @@ static int check_table(const struct schedule_values *values, const struct weir__
         fprintf(stderr, "weir: %s: note: %s\n", command.name, notes.lines[i]);
     }
     weir_faults_clean_up(&notes);
-    if (!status) {
+    if (!status && faults->count == 0) {
         status = print_checked(values, table, error);
     }
     weir_table_destroy(table);
@@ -335,12 +336,8 @@ int cmd_schedule(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) {
         return EXIT_DONE;
     }
-    if (output_is_standard(values.json) && !values.check) {
-        if (!args_given(&args, "csv")) {
-            values.csv = NULL;
-        } else if (output_is_standard(values.csv)) {
-            weir_faults_add(&faults, "--csv - and --json -: only one of them can have stdout");
-        }
+    if (output_is_standard(values.json) && !args_given(&args, "csv")) {
+        values.csv = NULL;
     }
     if (!output_is_standard(values.csv)) {
         net_run_check_output("csv", values.csv, &faults);
@@ -348,6 +345,10 @@ int cmd_schedule(int argc, char **argv) {
     if (!output_is_standard(values.json)) {
         net_run_check_output("json", values.json, &faults);
     }
+    const struct path_use paths[] = {{"csv", values.csv, PATH_TEXT},
+                                     {"json", values.json, PATH_TEXT},
+                                     {"check", values.check, PATH_INPUT}};
+    path_uses_check(paths, 3, &faults);
     if (values.check) {
         return check(&values, &args, &faults);
     }

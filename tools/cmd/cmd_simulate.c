@@ -10,6 +10,7 @@
 #include "cli/kind_times.h"
 #include "cli/model_options.h"
 #include "cli/net_run.h"
+#include "cmd/path_uses.h"
 #include "cmd/simulate.h"
 
 #include <stdio.h>
@@ -359,12 +360,15 @@ static void check_together(const struct simulate_values *values, const struct ar
         weir_faults_add(faults, "--trace does not go with --compare: choose one --schedule");
     for (uint32_t i = 0; i < values->compare.count; i++) {
         const char *name = arg_texts_get(&values->compare, i);
-        if (strcmp(name, "all") != 0 && !simulate_is_csv(name) &&
-            weir_schedule_virtual_stages(name) == 0)
-            weir_faults_add(faults,
-                            "--compare: there is no schedule '%.64s': 'weir simulate --compare' "
-                            "names all, a table's file ends in .csv",
-                            name);
+        if (strcmp(name, "all") == 0 || weir__text_ends(name, ".csv") ||
+            weir_schedule_virtual_stages(name) > 0)
+            continue;
+        const char *near = weir__nearest(name, pipe_schedule_names);
+        weir_faults_add(faults,
+                        "--compare: there is no schedule '%.64s': 'weir simulate --compare' names "
+                        "all, a table's file ends in .csv%s%s%s",
+                        name, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                        near != NULL ? "?)" : "");
     }
     if (values->compare.count > CASES_MAX)
         weir_faults_add(faults, "--compare names %u schedules: give at most %d",
@@ -398,19 +402,13 @@ static void check_model(const struct simulate_values *values, const struct args 
 
 /* Better now than after minutes of measuring. */
 static void check_outputs(const struct simulate_values *values, struct weir_faults *faults) {
-    const char *const names[] = {"json", "trace", "svg"};
-    const char *const paths[] = {values->json, values->trace, values->svg};
-    const char *standard = NULL;
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        if (!output_is_standard(paths[i])) {
-            net_run_check_output(names[i], paths[i], faults);
-        } else if (standard != NULL) {
-            weir_faults_add(faults, "--%s - and --%s -: only one of them can have stdout", standard,
-                            names[i]);
-        } else {
-            standard = names[i];
-        }
-    }
+    const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
+                                     {"trace", values->trace, PATH_TEXT},
+                                     {"svg", values->svg, PATH_TEXT}};
+    for (size_t i = 0; i < 3; i++)
+        if (!output_is_standard(paths[i].path))
+            net_run_check_output(paths[i].option, paths[i].path, faults);
+    path_uses_check(paths, 3, faults);
 }
 
 static int run(struct simulate_request *request, struct weir_faults *faults,

@@ -134,12 +134,6 @@ static void check_values(const struct args *args, const struct train_values *val
         weir_faults_add(faults, "--eval-data needs --data: give both");
     if (args_given(args, "epochs") && args_given(args, "steps"))
         weir_faults_add(faults, "--epochs and --steps: give one of them");
-    if (output_is_standard(values->trace) && output_is_standard(values->json))
-        weir_faults_add(faults, "--trace - and --json -: only one of them can have stdout");
-    if (output_is_standard(values->report) &&
-        (output_is_standard(values->trace) || output_is_standard(values->json)))
-        weir_faults_add(faults, "--report - and --%s -: only one of them can have stdout",
-                        output_is_standard(values->trace) ? "trace" : "json");
 }
 
 static bool takes_standard(const struct train_values *values) {

@@ -6,9 +6,9 @@
 #include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
-#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
 #include "cli/progress.h"
+#include "cmd/path_uses.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -39,11 +39,11 @@ static int check_paths(const struct forward *f) {
     const struct forward_values *values = f->values;
     struct path_uses *uses = calloc(1, sizeof *uses);
     if (uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    path_uses_add(uses, (struct path_use){"json", values->json, true, NULL});
-    path_uses_add(uses, (struct path_use){"out", f->out, true, NULL});
-    path_uses_add(uses, (struct path_use){"load", values->load, false, NULL});
+    path_uses_add(uses, (struct path_use){"json", values->json, PATH_TEXT});
+    path_uses_add(uses, (struct path_use){"out", f->out, PATH_BINARY});
+    path_uses_add(uses, (struct path_use){"load", values->load, PATH_INPUT});
     for (uint32_t i = 0; i < values->data.count; i++)
-        path_uses_add(uses, (struct path_use){"data", values->data.items[i], false, NULL});
+        path_uses_add(uses, (struct path_use){"data", values->data.items[i], PATH_INPUT});
     path_uses_check(uses->list, uses->count, f->faults);
     free(uses);
     return WEIR_OK;
@@ -116,8 +116,9 @@ static int build_net(struct forward *f) {
 /* Bytes that are scaled give other results than bytes that are not. */
 static void print_data(const struct forward *f) {
     char text[512];
-    weir__dataset_text(f->task.dataset, text, sizeof text);
-    if (strstr(text, " / 255") != NULL) fprintf(f->people.stream, "data: %s\n", text);
+    if (weir__dataset_scales(f->task.dataset))
+        fprintf(f->people.stream, "data: %s\n",
+                weir__dataset_text(f->task.dataset, text, sizeof text));
 }
 
 int forward_begin(struct forward *f, const struct args *args) {

@@ -42,7 +42,8 @@ static int find_vocab(struct generator *g, const struct weir_model *model,
     return WEIR_OK;
 }
 
-uint32_t generator_kept(uint32_t context) {
+/* Tokens that stay when a context slides. */
+static uint32_t kept_of(uint32_t context) {
     return (context + 1) / 2;
 }
 
@@ -50,7 +51,7 @@ uint32_t generator_kept(uint32_t context) {
 static int choose_rows(struct generator *g, const struct generator_options *options,
                        uint32_t *chunks) {
     uint64_t rows = (uint64_t)options->net.pipe.chunks * ROWS_PER_CHUNK;
-    uint64_t anew = options->slides ? (uint64_t)options->texts * generator_kept(g->context) : 0;
+    uint64_t anew = options->slides ? (uint64_t)options->texts * kept_of(g->context) : 0;
     uint64_t tokens = anew > options->prompt_tokens ? anew : options->prompt_tokens;
     if (rows > tokens) rows = tokens;
     if (rows < options->texts) rows = options->texts;
@@ -142,7 +143,7 @@ static int step(const struct session *s, uint32_t rows) {
 }
 
 static void slide(struct generator_text *text, uint32_t context) {
-    text->first = text->count - generator_kept(context);
+    text->first = text->count - kept_of(context);
     text->read = false;
 }
 
@@ -246,8 +247,8 @@ int generator_continue(struct generator *g, const struct generator_run *run,
     uint64_t start = weir__now_ns();
     assert(count <= g->texts && run->tokens > 0 && run->sampler.vocab <= g->vocab);
     for (uint32_t i = 0; i < count; i++) {
-        assert(texts[i].prompt > 0 && texts[i].prompt <= g->context);
-        assert(texts[i].first == 0 && !texts[i].read);
+        assert(held(&texts[i]) > 0 && held(&texts[i]) <= g->context);
+        assert(texts[i].count == texts[i].prompt && !texts[i].read);
     }
     int status = read_contexts(&session, find_live(&session, false), &times->prompt_tokens);
     uint64_t begun = weir__now_ns();

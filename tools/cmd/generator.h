@@ -27,9 +27,10 @@ enum generator_end {
 /** A prompt and what was drawn after it. */
 struct generator_text {
     uint32_t *tokens; /**< room for `prompt` and as many as a run draws; the caller's */
-    uint32_t prompt;  /**< tokens of the prompt, at least 1 and at most the context */
+    uint32_t prompt;  /**< tokens of the prompt, at least 1 */
     uint32_t count;   /**< tokens in all, `prompt` at first */
-    uint32_t first;   /**< the token at the context's beginning, 0 at first */
+    uint32_t first;   /**< the token at the context's beginning; at first those before it are what
+                           the context has no place for, if any */
     bool read;        /**< the context is, but for its last token; false at first */
     struct sampler_text identity;
     enum generator_end end; /**< GENERATOR_GOING at first */
@@ -61,9 +62,6 @@ int generator_init(struct generator *generator, const struct generator_options *
                    struct weir_faults *faults);
 /** Accepts a zeroed one. */
 void generator_clean_up(struct generator *generator);
-
-/** Tokens that stay when a context slides. */
-uint32_t generator_kept(uint32_t context);
 
 struct generator_run {
     struct sampler sampler;

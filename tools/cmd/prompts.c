@@ -181,7 +181,7 @@ static bool identify(const struct prompts *prompts, struct generator_text *texts
 }
 
 static uint32_t room(const struct prompt *prompt, uint32_t context, uint32_t tokens, bool slides) {
-    uint32_t most = context + 1 - prompt->count;
+    uint32_t most = prompt->count < context ? context + 1 - prompt->count : 1;
     return prompt->count + (slides || tokens < most ? tokens : most);
 }
 
@@ -189,7 +189,6 @@ struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t con
                                      uint32_t tokens, bool slides) {
     size_t numbers = 0;
     for (uint32_t i = 0; i < prompts->count; i++) {
-        assert(prompts->list[i].count <= context);
         numbers += room(&prompts->list[i], context, tokens, slides);
     }
     struct generator_text *texts =
@@ -198,8 +197,12 @@ struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t con
     uint32_t *next = (uint32_t *)(texts + prompts->count);
     for (uint32_t i = 0; i < prompts->count; i++) {
         const struct prompt *from = &prompts->list[i];
-        texts[i] =
-            (struct generator_text){.tokens = next, .prompt = from->count, .count = from->count};
+        texts[i] = (struct generator_text){
+            .tokens = next,
+            .prompt = from->count,
+            .count = from->count,
+            .first = from->count > context ? from->count - context : 0,
+        };
         memcpy(next, from->tokens, from->count * sizeof next[0]);
         next += room(from, context, tokens, slides);
     }

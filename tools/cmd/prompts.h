@@ -34,9 +34,9 @@ int prompts_add_ids(struct prompts *prompts, const char *text, const char *label
  * LF. Every fault is a line in `faults` (WEIR_ERR_CONFIG); WEIR_ERR_OUT_OF_MEMORY. */
 int prompts_add_file(struct prompts *prompts, const char *path, struct weir_faults *faults);
 
-/** A text for each prompt (none longer than the context), to be continued by at most `tokens`,
- * which stay within `context` unless it `slides`. Texts and their tokens are one allocation: free()
- * it. NULL without memory. */
+/** A text for each prompt, to be continued by at most `tokens`, which stay within `context` unless
+ * it `slides`. Of a longer prompt the last `context` tokens are read. Texts and their tokens are
+ * one allocation: free() it. NULL without memory. */
 struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t context,
                                      uint32_t tokens, bool slides);
 

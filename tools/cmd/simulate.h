@@ -36,9 +36,6 @@ struct simulate_counts {
     uint32_t activation_limit;          /**< of auto; 0: none */
 };
 
-/** Whether the name is that of a table's file. */
-bool simulate_is_csv(const char *schedule);
-
 /** A table, its costs by stage, and what comes of them. Zeroed, then simulate_case_init. */
 struct simulate_case {
     const char *name;
@@ -90,8 +87,6 @@ json_t *simulate_json(const struct simulate_case *c);
 bool simulate_is_drawn(const struct simulate_case *c);
 /** Facts, timeline, and a line per worker. */
 int simulate_print(const struct people *people, const struct simulate_case *c);
-/** "12.6 ms" into text; returns text. */
-const char *simulate_seconds(double seconds, char text[24]);
 
 /** The cases as one picture with a common scale: self-contained SVG, light and dark. */
 int simulate_svg(const char *path, const struct simulate_case *cases, uint32_t count,

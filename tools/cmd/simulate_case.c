@@ -9,11 +9,6 @@
 
 enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 4, CHUNKS_DEFAULT = 8 };
 
-bool simulate_is_csv(const char *schedule) {
-    size_t length = strlen(schedule);
-    return length >= 4 && strcmp(schedule + length - 4, ".csv") == 0;
-}
-
 /* Stages and workers from what was given of them. */
 static void choose_counts(const struct simulate_counts *counts, struct weir_table_options *options,
                           struct weir_faults *faults) {
@@ -98,7 +93,7 @@ static int make_table(struct simulate_case *c, const struct simulate_counts *cou
     options.micro_batches = counts->chunks;
     options.checkpoint = counts->checkpoint;
     options.recompute_late = counts->recompute_late;
-    if (simulate_is_csv(counts->schedule))
+    if (weir__text_ends(counts->schedule, ".csv"))
         return read_csv(counts, &options, faults, notes, &c->table);
     if (counts->chunks == 0) options.micro_batches = CHUNKS_DEFAULT;
     choose_counts(counts, &options, faults);

@@ -2,6 +2,7 @@
 /* A prediction for people and for programs, and several next to each other. */
 #include "cli/json_text.h"
 #include "cli/plan_text.h"
+#include "cli/progress.h"
 #include "cmd/simulate.h"
 #include "schedule/facts.h"
 
@@ -51,15 +52,6 @@ json_t *simulate_json(const struct simulate_case *c) {
 
 /* ---- people ---- */
 
-const char *simulate_seconds(double seconds, char text[24]) {
-    static const char *const units[] = {"s", "ms", "us", "ns"};
-    double value = seconds;
-    int unit = 0;
-    while (value != 0.0 && fabs(value) < 1.0 && unit < 3) value *= 1e3, unit++;
-    snprintf(text, 24, "%.4g %s", value, units[unit]);
-    return text;
-}
-
 static int write_stream(void *context, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, context) == bytes ? WEIR_OK : WEIR_ERR_IO;
 }
@@ -74,7 +66,7 @@ static void print_balance(FILE *to, const struct simulate_case *c) {
 
 static void print_facts(FILE *to, const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
-    char step[24], bytes[24];
+    char step[32], bytes[24];
     uint32_t micro_batches = c->table->micro_batch_count;
     fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %" PRIu64 " action%s\n", c->name,
             p->stage_count, weir__s(p->stage_count), p->worker_count, weir__s(p->worker_count),
@@ -85,7 +77,7 @@ static void print_facts(FILE *to, const struct simulate_case *c) {
                 c->share);
     fprintf(to,
             "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfer%s\n",
-            simulate_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
+            time_text_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
             plan_text_bytes(p->moved_bytes, bytes), p->transfers, weir__s(p->transfers));
 }
 
@@ -100,8 +92,8 @@ static void print_workers(FILE *to, const struct simulate_case *c) {
                                 worker->copy, worker->imbalance, worker->host};
         fprintf(to, "%-8" PRIu32, w);
         for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
-            char text[24];
-            fprintf(to, " %10s", simulate_seconds(times[i], text));
+            char text[32];
+            fprintf(to, " %10s", time_text_seconds(times[i], text));
         }
         fprintf(to, " %12.4g %12.0f\n", (double)worker->peak_activations * c->share,
                 (double)worker->peak_bytes * share);
@@ -174,9 +166,9 @@ static double longer(double factor) {
 static void print_line(FILE *to, const struct simulate_case *c, const double *factors,
                        uint32_t seeds) {
     const struct weir_prediction *p = &c->prediction;
-    char step[24], moved[24], peak[24];
+    char step[32], moved[24], peak[24];
     fprintf(to, " %6u %9s %6.1f%% %6.1f%% %6.4g %10s %10s %+6.1f%% %+6.1f%%  ", p->stage_count,
-            simulate_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
+            time_text_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
             simulate_case_peak(c),
             plan_text_bytes((uint64_t)ceil(simulate_case_peak_bytes(c)), peak),
             plan_text_bytes(p->moved_bytes, moved), longer(factors[seeds / 2]),

@@ -4,6 +4,7 @@
  * lengths can be compared. One file without links, with its own ground, so that it reads on light
  * and dark pages. Blocks say the micro-batch; what is narrower than its number says nothing.
  */
+#include "cli/progress.h"
 #include "cmd/simulate.h"
 #include "schedule/facts.h"
 
@@ -148,14 +149,14 @@ static double panel_height(const struct simulate_case *c) {
 
 static void add_panel(struct svg *svg, const struct simulate_case *c, double y) {
     const struct weir_prediction *p = &c->prediction;
-    char step[24];
+    char step[32];
     add(svg, "<text x=\"%d\" y=\"%.0f\"><tspan font-weight=\"650\" font-size=\"15\">", MARGIN,
         y + 18);
     add_escaped(svg, c->name);
     add(svg,
         "</tspan><tspan class=\"soft\" dx=\"12\">step %s · bubble %.1f%% · a worker keeps the "
         "activations of at most %g micro-batches</tspan></text>\n",
-        simulate_seconds(p->step, step), p->bubble * 100.0, simulate_case_peak(c));
+        time_text_seconds(p->step, step), p->bubble * 100.0, simulate_case_peak(c));
     for (uint32_t w = 0; w < p->worker_count; w++) {
         add_worker(svg, c, w, y + HEAD + w * (ROW + ROW_GAP));
     }

@@ -73,7 +73,8 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
     if (status != WEIR_OK) return status;
     task->data = weir__dataset_facts(task->dataset);
     task->metric = metric_of(task, loss);
-    task->target_numbers = count_numbers(task->predicts ? &task->input : &task->target);
+    if (task->predicts) task->target = task->input; /* a text's rows are read with successors */
+    task->target_numbers = count_numbers(&task->target);
     task->row_units = task->metric == TASK_NATS ? task->target_numbers : 1;
     task->batch = batch;
     return WEIR_OK;
@@ -81,9 +82,7 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
 
 /* Of a mini-batch. */
 static int measure(struct task *task) {
-    /* a text's rows are read with their successors, wanted or not */
-    const struct weir_tensor *target = task->predicts ? &task->input : &task->target;
-    const struct weir_tensor *tensors[] = {&task->input, target, &task->output};
+    const struct weir_tensor *tensors[] = {&task->input, &task->target, &task->output};
     size_t *bytes[] = {&task->input_bytes, &task->target_bytes, &task->output_bytes};
     for (int i = 0; i < 3; i++) {
         int status = weir__tensor_bytes(tensors[i], task->batch, bytes[i]);
@@ -97,7 +96,7 @@ static void *take(size_t bytes) {
 }
 
 int task_take_memory(struct task *task) {
-    bool by_outputs = task->metric == TASK_ACCURACY || task->metric == TASK_IOU || task->predicts;
+    bool by_outputs = task->metric != TASK_NATS && task->metric != TASK_LOSS;
     int status = measure(task);
     if (status != WEIR_OK) return status;
     task->inputs = take(task->input_bytes);

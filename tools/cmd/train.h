@@ -20,6 +20,8 @@
 #include "cmd/train_report.h"
 #include "cmd/train_save.h"
 
+struct weir__safetensors;
+
 struct train_values {
     struct model_options model;
     struct pipe_options pipe;
@@ -80,7 +82,6 @@ struct train {
     double bigram;    /**< nats per byte, on the same held-out rows; NaN where it is not text */
     struct task_score score;
     uint64_t eval_rows;
-    bool interrupted;
     bool unexplained, explained; /**< the first update that was skipped */
 };
 
@@ -132,6 +133,9 @@ int train_read_origin(struct train *t, const struct args *args);
 /** What decides the bits of this run; train_notes_clean_up, also after a failure. */
 int train_notes_make(const struct train *t, struct train_notes *notes);
 void train_notes_clean_up(struct train_notes *notes);
+/** Whether a checkpoint says of itself what t->notes do: the model and the data; with `all` the
+ * rest that decides bits too, but for the run's end. */
+bool train_notes_match(const struct train *t, const struct weir__safetensors *file, bool all);
 /** Compares t->notes with those of the checkpoint that is resumed: faults for another model or
  * optimizer. */
 int train_notes_check(struct train *t);
@@ -142,6 +146,8 @@ int train_notes_warn(struct train *t);
  * saved by then: that it cannot be sampled is said, and no failure of the run. */
 void train_sample(struct train *t, uint32_t count);
 
+/** "tokens_per_second" or "samples_per_second", for programs. */
+const char *train_rate_key(const struct train *t);
 /** Seconds that --plan auto predicted for a step; 0 without it. */
 double train_planned_step(const struct train *t);
 /** The tables before the first update; the clock starts. */

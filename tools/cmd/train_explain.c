@@ -62,7 +62,6 @@ static bool explain_step(struct train *t, uint64_t mini_batch, char text[TEXT]) 
     batch.input = t->task.inputs;
     batch.target = t->task.targets;
     batch.mini_batch = mini_batch;
-    batch.update = t->progress.step;
     batch.no_update = true;
     batch.look = true;
     if (weir_net_step(t->net, &batch, &result) != WEIR_ERR_NONFINITE) return false;

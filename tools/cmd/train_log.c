@@ -4,6 +4,7 @@
 
 #include "cli/event_file.h"
 #include "cmd/train.h"
+#include "data/folder.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,22 +19,14 @@ enum { CSV_BYTES_MAX = 1 << 30, COLUMNS = EVENT_SCALARS_MAX };
 
 /* ---- names ---- */
 
-/* "DIR/NAME"; free() it. NULL without memory. */
-static char *join(const struct train *t, const char *name) {
-    const char *folder = t->values->log_dir;
-    size_t bytes = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(bytes);
-    if (path != NULL) snprintf(path, bytes, "%s/%s", folder, name);
-    return path;
-}
-
 /* What TensorBoard looks for; no two runs have one name. */
-static char *events_path(const struct train *t) {
+static int events_path(const struct train *t, char path[PATH_MAX]) {
+    struct weir__io io = {.error = t->error};
     char host[65] = "", name[160];
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') strcpy(host, "localhost");
     snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.weir", (long long)time(NULL),
              host, (long)getpid());
-    return join(t, name);
+    return weir__folder_join(&io, t->values->log_dir, name, path);
 }
 
 /* ---- what is logged ---- */
@@ -57,8 +50,8 @@ static void add_line(const struct train *t, struct metrics *m, const struct trai
     add(m, "train/loss", "loss", line->loss);
     add(m, "train/lr", "lr", line->lr);
     add(m, "train/grad_norm", "grad_norm", line->grad_norm);
-    add(m, samples ? "train/samples_per_second" : "train/tokens_per_second",
-        samples ? "samples_per_second" : "tokens_per_second", line->units_per_second);
+    add(m, samples ? "train/samples_per_second" : "train/tokens_per_second", train_rate_key(t),
+        line->units_per_second);
 }
 
 static void add_score(const struct train *t, struct metrics *m, const struct task_score *score) {
@@ -89,18 +82,21 @@ static int make_folders(const char *path) {
 void train_log_check(const struct train *t) {
     const char *folder = t->values->log_dir;
     if (folder == NULL) return;
-    char *csv = join(t, "metrics.csv");
+    struct weir__io io = {.error = NULL};
+    char csv[PATH_MAX];
     struct stat facts;
-    if (folder[0] == '\0')
+    if (weir__folder_join(&io, folder, TRAIN_LOG_CSV, csv) != WEIR_OK)
+        weir_faults_add(t->faults, "--log-dir has too many letters: name another folder");
+    else if (folder[0] == '\0')
         weir_faults_add(t->faults, "--log-dir '' is no folder: give its name");
     else if (stat(folder, &facts) == 0 && !S_ISDIR(facts.st_mode))
         weir_faults_add(t->faults, "--log-dir %s is a file: name a folder", folder);
-    else if (csv != NULL && t->values->resume == NULL && access(csv, F_OK) == 0)
+    else if (t->values->resume == NULL && access(csv, F_OK) == 0)
         weir_faults_add(t->faults,
-                        "--log-dir %s holds the log of another run (metrics.csv): name another "
+                        "--log-dir %s holds the log of another run (" TRAIN_LOG_CSV
+                        "): name another "
                         "folder, or remove that one",
                         folder);
-    free(csv);
 }
 
 /* The lines up to update `step`, and the header: bytes. */
@@ -155,9 +151,9 @@ int train_log_begin(struct train *t, struct train_log *log) {
     int number = make_folders(folder);
     if (number != 0) return weir__io_fail(&io, number, "make", folder);
     log->events = -1;
-    log->csv_path = join(t, "metrics.csv");
-    log->events_path = events_path(t);
-    if (log->csv_path == NULL || log->events_path == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__folder_join(&io, folder, TRAIN_LOG_CSV, log->csv_path);
+    if (status != WEIR_OK) return status;
+    if ((status = events_path(t, log->events_path)) != WEIR_OK) return status;
     return open_files(t, log);
 }
 
@@ -215,9 +211,8 @@ void train_log_validation(const struct train *t, struct train_log *log, uint64_t
 }
 
 void train_log_end(struct train_log *log) {
-    if (log->csv != NULL) fclose(log->csv);
-    if (log->csv_path != NULL && log->events >= 0) close(log->events);
-    free(log->csv_path);
-    free(log->events_path);
-    *log = (struct train_log){0};
+    if (log->csv == NULL) return;
+    fclose(log->csv);
+    if (log->events >= 0) close(log->events);
+    log->csv = NULL;
 }

@@ -9,17 +9,21 @@
 
 #include "weir.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 struct train;
 struct train_line;
 struct task_score;
 
+/** In DIR. An event file has a name of its own in every run. */
+#define TRAIN_LOG_CSV "metrics.csv"
+
 /** Zeroed: nothing is logged. */
 struct train_log {
     FILE *csv;
-    int events; /**< a descriptor, where csv is */
-    char *csv_path, *events_path;
+    int events; /**< a descriptor, where csv is; -1: none */
+    char csv_path[PATH_MAX], events_path[PATH_MAX];
 };
 
 /** Adds faults: no folder, or the log of another run in it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a run shows: tables before, a line per update, timeline and summary after; and the same for
  * programs. */
+#include "cli/interrupt.h"
 #include "cli/json_text.h"
 #include "cli/plan_text.h"
 #include "cmd/train.h"
@@ -115,6 +116,11 @@ void train_print_header(struct train *t) {
     train_save_print(t);
     if (v->resume != NULL)
         fprintf(to, "\nresumed from %s after %" PRIu64 " updates\n", v->resume, t->progress.step);
+    if (v->load != NULL && v->load_strict == 1)
+        fprintf(to, "\nstarts from what %s has of the model's weights\n", v->load);
+    else if (v->load != NULL)
+        fprintf(to, "\nstarts from %s: all %" PRIu32 " tensors of the model\n", v->load,
+                weir_net_parameter_count(t->net));
     fputc('\n', to);
     fflush(to);
     progress_begin(&t->shown, &t->people, t->progress.step, t->steps);
@@ -124,6 +130,7 @@ void train_print_header(struct train *t) {
 
 static bool wants_line(struct train *t, const struct train_line *line) {
     uint64_t every = t->values->log_every;
+    if (t->people.silent) return false;
     if (every > 0) return line->step % every == 0 || line->step == t->steps;
     if (t->people.terminal) return !line->updated; /* what must not pass by */
     return progress_due(&t->shown) || line->step == t->steps;
@@ -154,8 +161,7 @@ void train_print_line(struct train *t, const struct train_line *line) {
     if (line->step == t->steps) progress_keep(&t->shown);
 }
 
-/* "tokens_per_second" or "samples_per_second" */
-static const char *rate_key(const struct train *t) {
+const char *train_rate_key(const struct train *t) {
     return t->task.data->kind == WEIR__DATA_ARRAYS ? "samples_per_second" : "tokens_per_second";
 }
 
@@ -169,7 +175,7 @@ int train_json_line(struct train *t, const struct train_line *line) {
     json_t *object = json_pack(
         "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)line->step, "loss",
         json_text_real(line->loss), "grad_norm", json_text_real(line->grad_norm), "lr",
-        json_text_real(line->lr), "seconds", json_text_real(line->seconds), rate_key(t),
+        json_text_real(line->lr), "seconds", json_text_real(line->seconds), train_rate_key(t),
         json_text_real(line->units_per_second), "bubble", json_text_real(line->bubble),
         "recompute_hidden", json_text_real(line->recompute_hidden));
     if (line->scored) add_score(t, &line->score, object);
@@ -325,7 +331,7 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     if (v->save_weights != NULL) fprintf(to, "weights     %s\n", v->save_weights);
     if (v->trace != NULL) fprintf(to, "trace       %s (open it in Perfetto)\n", v->trace);
     if (v->report != NULL) fprintf(to, "report      %s\n", v->report);
-    if (t->interrupted)
+    if (interrupt_came())
         fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " updates\n", t->progress.step,
                 t->steps);
     fflush(to);
@@ -337,10 +343,10 @@ int train_json_summary(struct train *t, const struct train_line *medians) {
     uint32_t reference = weir_net_kernels(t->net, kernels, sizeof kernels);
     json_t *summary = json_pack(
         "{s:I, s:o, s:o, s:o, s:o, s:s, s:i, s:b, s:I, s:I}", "steps", (json_int_t)t->progress.step,
-        "seconds", json_text_real(medians->seconds), rate_key(t),
+        "seconds", json_text_real(medians->seconds), train_rate_key(t),
         json_text_real(medians->units_per_second), "bubble", json_text_real(medians->bubble),
         "recompute_hidden", json_text_real(medians->recompute_hidden), "kernels", kernels,
-        "reference_ops", (int)reference, "interrupted", t->interrupted, "planned_bytes",
+        "reference_ops", (int)reference, "interrupted", interrupt_came(), "planned_bytes",
         (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
     json_object_set_new(summary, "typical_step", json_text_real(kept_seconds(t, false)));
     json_object_set_new(summary, "predicted_step", json_text_real(kept_seconds(t, true)));

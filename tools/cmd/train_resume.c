@@ -158,13 +158,14 @@ __attribute__((format(printf, 2, 3))) static void append(struct value *value, co
     if (value->used >= sizeof value->text) value->used = sizeof value->text - 1;
 }
 
-static bool is_on_gpu(const struct train *t, uint32_t stage) {
+/* The GPU of a stage, "cuda:1"; NULL where it is on the CPU. */
+static const char *gpu_of(const struct train *t, uint32_t stage) {
     const struct weir_pipe_options *pipe = &t->options.pipe;
     struct weir_attachment at = {0};
-    if (pipe->device_count == 0) return false;
-    if (weir_pipe_attachment(weir_net_pipe(t->net), stage, &at) != WEIR_OK) return false;
+    if (pipe->device_count == 0) return NULL;
+    if (weir_pipe_attachment(weir_net_pipe(t->net), stage, &at) != WEIR_OK) return NULL;
     const char *name = pipe->devices[pipe->device_count == 1 ? 0 : at.worker];
-    return !weir__device_facts(name).synchronous;
+    return weir__device_facts(name).synchronous ? NULL : name;
 }
 
 /* "level v3, v4 or neon", which give the same; "…, oneDNN 2.6.3 on AMD EPYC" where that computes:
@@ -185,7 +186,7 @@ static void add_cpu_text(const struct train *t, struct value *value) {
 }
 
 /* "cuBLASLt 13.0.2, cuDNN 9.1.0, NVIDIA H100" */
-static int add_gpu_text(struct value *value) {
+static int add_gpu_text(struct value *value, const char *device) {
     const struct weir__gpu_library *library;
     struct weir__gpus *gpus = calloc(1, sizeof *gpus);
     struct weir_error error = {0};
@@ -195,7 +196,8 @@ static int add_gpu_text(struct value *value) {
         weir__gpu_library_find(library, &facts);
         append(value, ", %s %s", library->name, facts.version);
     }
-    if (weir__gpus_survey(gpus, &error) == WEIR_OK) append(value, ", %s", gpus->gpu[0].name);
+    if (weir__gpus_survey(gpus, &error) == WEIR_OK)
+        append(value, ", %s", weir__gpus_name(gpus, device));
     free(gpus);
     return WEIR_OK;
 }
@@ -205,13 +207,18 @@ static int add_numerics(const struct train *t, struct train_notes *notes) {
     const uint32_t *balance = weir_net_balance(t->net);
     uint32_t stages = weir_pipe_stage_count(weir_net_pipe(t->net)), on_gpu = 0;
     struct value value = {.used = 0};
+    const char *first = NULL;
     append(&value, "Weir %s", weir_version());
-    for (uint32_t s = 0; s < stages; s++) on_gpu += is_on_gpu(t, s);
+    for (uint32_t s = stages; s-- > 0;) {
+        const char *gpu = gpu_of(t, s);
+        on_gpu += gpu != NULL;
+        if (gpu != NULL) first = gpu;
+    }
     if (on_gpu < stages) add_cpu_text(t, &value);
-    if (on_gpu > 0 && add_gpu_text(&value) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
+    if (first != NULL && add_gpu_text(&value, first) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages && on_gpu > 0 && on_gpu < stages; s++)
         append(&value, "%s%" PRIu32 " on %s", s == 0 ? "; layers: " : ", ", balance[s],
-               is_on_gpu(t, s) ? "GPU" : "CPU");
+               gpu_of(t, s) != NULL ? "GPU" : "CPU");
     return add(notes, numerics_key, value.text);
 }
 
@@ -247,6 +254,17 @@ void train_notes_clean_up(struct train_notes *notes) {
         free((void *)notes->list[i].value);
     }
     notes->count = 0;
+}
+
+bool train_notes_match(const struct train *t, const struct weir__safetensors *file, bool all) {
+    for (uint32_t i = 0; i < t->notes.count; i++) {
+        const struct weir_note *note = &t->notes.list[i];
+        bool says = strcmp(note->key, model_key) == 0 || strcmp(note->key, data_key) == 0;
+        if (!says && (!all || strcmp(note->key, steps_key) == 0)) continue;
+        const char *text = weir__safetensors_metadata(file, note->key);
+        if (text == NULL || strcmp(text, note->value) != 0) return false;
+    }
+    return true;
 }
 
 /* ---- resuming ---- */

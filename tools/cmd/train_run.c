@@ -3,9 +3,10 @@
 #include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
-#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
+#include "cmd/path_uses.h"
 #include "cmd/train.h"
+#include "data/folder.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -103,6 +104,7 @@ static int begin_parameters(struct train *t, const struct args *args) {
     int status =
         net_run_load(t->net, t->values->resume, t->other_state ? NULL : &t->progress, t->faults);
     if (status != WEIR_OK) return status;
+    if (t->other_state) return WEIR_OK; /* which is refused, and its progress not read */
     if (args_given(args, "seed") && t->progress.seed != seed)
         weir_faults_add(t->faults, "--seed %llu: %s was trained with seed %llu: leave --seed away",
                         (unsigned long long)seed, t->values->resume,
@@ -114,32 +116,46 @@ static int begin_parameters(struct train *t, const struct args *args) {
     return WEIR_OK;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), wanted = strlen(end);
-    return length >= wanted && strcmp(text + length - wanted, end) == 0;
-}
-
 static void add_inputs(const struct train_values *v, struct path_uses *uses) {
     for (uint32_t i = 0; i < v->data.count; i++)
-        path_uses_add(uses, (struct path_use){"data", v->data.items[i], false, NULL});
+        path_uses_add(uses, (struct path_use){"data", v->data.items[i], PATH_INPUT});
     for (uint32_t i = 0; i < v->eval_data.count; i++)
-        path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], false, NULL});
-    if (ends_with(v->model.model, ".json"))
-        path_uses_add(uses, (struct path_use){"model", v->model.model, false, NULL});
-    if (ends_with(v->pipe.schedule, ".csv"))
-        path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, false, NULL});
-    path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, false, NULL});
+        path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], PATH_INPUT});
+    if (model_options_is_file(&v->model))
+        path_uses_add(uses, (struct path_use){"model", v->model.model, PATH_INPUT});
+    if (weir__text_ends(v->pipe.schedule, ".csv"))
+        path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, PATH_INPUT});
+    path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, PATH_INPUT});
+}
+
+/* What saving and logging write beside --save FILE, and in DIR. The texts are borrowed. */
+static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
+                                struct path_uses *uses) {
+    const struct train_values *v = t->values;
+    struct weir__io io = {.error = NULL};
+    if (v->keep > 0 && v->save != NULL) {
+        snprintf(texts[0], PATH_MAX, "%s-STEP", v->save);
+        path_uses_add(uses, (struct path_use){"save", texts[0], PATH_BINARY, .steps = true});
+    }
+    if (v->keep_best && v->save != NULL) {
+        train_save_best_path(t, texts[1]);
+        path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
+    }
+    if (v->log_dir == NULL) return;
+    (void)weir__folder_join(&io, v->log_dir, TRAIN_LOG_CSV, texts[2]); /* refused if too long */
+    path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, PATH_TEXT});
+    path_uses_add(uses, (struct path_use){"log-dir", texts[2], PATH_TEXT});
 }
 
 static int check_paths(struct train *t) {
     const struct train_values *v = t->values;
-    const struct path_use outputs[] = {{"save", v->save, true, NULL},
-                                       {"save-weights", v->save_weights, true, NULL},
-                                       {"trace", v->trace, true, NULL},
-                                       {"report", v->report, true, NULL},
-                                       {"json", v->json, true, NULL}};
+    const struct path_use outputs[] = {{"save", v->save, PATH_BINARY},
+                                       {"save-weights", v->save_weights, PATH_BINARY},
+                                       {"trace", v->trace, PATH_TEXT},
+                                       {"report", v->report, PATH_TEXT},
+                                       {"json", v->json, PATH_TEXT}};
     struct path_uses *uses = calloc(1, sizeof *uses);
-    char best[PATH_MAX];
+    char texts[3][PATH_MAX];
     if (uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     train_log_check(t);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
@@ -147,11 +163,9 @@ static int check_paths(struct train *t) {
         if (!streams) net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
         path_uses_add(uses, outputs[i]);
     }
-    if (v->keep_best && v->save != NULL)
-        path_uses_add(uses, (struct path_use){"keep-best", train_save_best_path(t, best), true, 0});
-    path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, true, NULL});
-    path_uses_add(uses, (struct path_use){"resume", v->resume, false, "save"});
-    path_uses_add(uses, (struct path_use){"load", v->load, false, NULL});
+    add_further_outputs(t, texts, uses);
+    path_uses_add(uses, (struct path_use){"resume", v->resume, PATH_INPUT, "save"});
+    path_uses_add(uses, (struct path_use){"load", v->load, PATH_INPUT});
     net_run_check_input("load", v->load, t->faults);
     add_inputs(v, uses);
     path_uses_check(uses->list, uses->count, t->faults);
@@ -285,15 +299,14 @@ static int validate(struct train *t, struct train_line *line) {
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
     train_report_validation(t, line->step, &line->score);
-    return train_save_best(t, line->score.loss);
+    return WEIR_OK;
 }
 
-/* A best one is saved before the others, which then know of it. */
 static int validate_and_save(struct train *t, struct train_line *line) {
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     int status = !last && due(t->values->eval_every, line->step) ? validate(t, line) : WEIR_OK;
-    return status != WEIR_OK ? status : train_save_update(t);
+    return status != WEIR_OK ? status : train_save_update(t, line);
 }
 
 static int after_update(struct train *t, struct train_line *line) {
@@ -371,7 +384,6 @@ static int finish_run(struct train *t, struct train_line *medians) {
     explain_skip(t);
     if ((status = train_evaluate(t, &t->score)) != WEIR_OK) return status;
     if ((status = train_save_best(t, t->score.loss)) != WEIR_OK) return status;
-    t->interrupted = interrupt_came();
     train_report_validation(t, t->progress.step, &t->score);
     train_log_validation(t, &t->log, t->progress.step, &t->score);
     status = train_report_write(t, NULL);
@@ -379,9 +391,8 @@ static int finish_run(struct train *t, struct train_line *medians) {
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
     bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
-    if (status == WEIR_OK && bytes && t->values->sample > 0 && !t->interrupted)
+    if (status == WEIR_OK && bytes && t->values->sample > 0 && !interrupt_came())
         train_sample(t, t->values->sample);
-    t->interrupted = interrupt_came();
     return status;
 }
 
@@ -389,13 +400,11 @@ int train_loop(struct train *t) {
     struct train_line line = {0};
     struct history history = {0};
     int status = history_init(&history);
-    t->interrupted = interrupt_came();
-    while (status == WEIR_OK && t->progress.step < t->steps && !t->interrupted) {
+    while (status == WEIR_OK && t->progress.step < t->steps && !interrupt_came()) {
         status = run_update(t, &line);
         if (status != WEIR_OK) break;
         history_add(&history, &line);
         status = after_update(t, &line);
-        t->interrupted = interrupt_came();
     }
     if (status != WEIR_OK) goto out;
     history_medians(&history, t, &line);

@@ -19,10 +19,10 @@
 static const char best_suffix[] = "-best", loss_key[] = "validation_loss";
 static const uint64_t nothing = UINT64_MAX;
 
-/* What the thread is asked for: the copy as FILE, or as FILE-best. */
+/* What the thread is asked for: the copy as FILE, as FILE-best, or as both. */
 struct job {
     uint64_t step;
-    bool best;
+    bool latest, best;
 };
 
 struct saver {
@@ -38,6 +38,7 @@ struct saver {
     bool ends;
     int status;
     struct weir_error error;
+    bool missed;    /* FILE was to be written, and is not */
     uint64_t *kept; /* steps of this run's FILE-STEP, ascending; room for keep + 1 */
     uint32_t kept_count;
     /* The run's. */
@@ -98,14 +99,25 @@ static int write_rotated(struct saver *saver, uint64_t step) {
     return status != WEIR_OK ? status : rotated;
 }
 
-static int write_job(struct saver *saver) {
-    char path[PATH_MAX];
-    if (saver->job.best) {
-        best_path(saver->path, path);
-        return weir_net_copy_save(saver->copy, path, &saver->error);
-    }
+static int write_latest(struct saver *saver) {
     if (saver->keep > 0) return write_rotated(saver, saver->job.step);
     return weir_net_copy_save(saver->copy, saver->path, &saver->error);
+}
+
+static int write_best(struct saver *saver) {
+    char path[PATH_MAX];
+    best_path(saver->path, path);
+    return weir_net_copy_save(saver->copy, path, &saver->error);
+}
+
+/* The best one first: who goes on from the latest knows of it. */
+static int write_job(struct saver *saver) {
+    int best = saver->job.best ? write_best(saver) : WEIR_OK;
+    struct weir_error first = saver->error;
+    int latest = saver->job.latest ? write_latest(saver) : WEIR_OK;
+    saver->missed = latest != WEIR_OK;
+    if (best != WEIR_OK) saver->error = first;
+    return best != WEIR_OK ? best : latest;
 }
 
 static void *work(void *context) {
@@ -126,7 +138,7 @@ static bool has_failed(struct train *t) {
     struct saver *saver = t->save.saver;
     if (saver->judged || saver->status == WEIR_OK) return false;
     saver->judged = true;
-    if (!saver->job.best) saver->saved = nothing;
+    if (saver->missed) saver->saved = nothing;
     if (t->save.failed++ == 0) t->save.first = saver->error;
     return true;
 }
@@ -143,7 +155,8 @@ static void wait_for(struct saver *saver) {
     weir__gate_wait(&saver->done, saver->jobs, 0, 0);
 }
 
-static int ask(struct train *t, bool best, double loss) {
+/* `loss` is the best one's. */
+static int ask(struct train *t, bool latest, bool best, double loss) {
     struct saver *saver = t->save.saver;
     struct weir_note notes[TRAIN_NOTES_MAX + 1];
     struct weir_progress progress = t->progress;
@@ -158,27 +171,33 @@ static int ask(struct train *t, bool best, double loss) {
     }
     int status = weir_net_copy_take(saver->copy, &progress, t->error);
     if (status != WEIR_OK) return status;
-    if (!best) saver->saved = progress.step;
-    saver->job = (struct job){progress.step, best};
+    if (latest) saver->saved = progress.step;
+    saver->job = (struct job){progress.step, latest, best};
     saver->judged = false;
     weir__gate_advance(&saver->asked, ++saver->jobs);
     return WEIR_OK;
 }
 
-int train_save_update(struct train *t) {
+static bool is_best(struct train *t, double loss) {
+    struct saver *saver = t->save.saver;
+    if (!t->values->keep_best || !(loss < saver->best)) return false;
+    saver->best = loss;
+    return true;
+}
+
+int train_save_update(struct train *t, const struct train_line *line) {
     uint64_t every = t->values->save_every;
     if (t->save.saver == NULL) return WEIR_OK;
     tell(t, "training goes on, and ends with exit code 1");
     /* the last one's follows anyway */
-    if (every == 0 || t->progress.step % every != 0 || t->progress.step == t->steps) return WEIR_OK;
-    return ask(t, false, 0);
+    bool due = every > 0 && line->step % every == 0 && line->step != t->steps;
+    bool best = line->scored && is_best(t, line->score.loss);
+    return due || best ? ask(t, due, best, line->score.loss) : WEIR_OK;
 }
 
 int train_save_best(struct train *t, double loss) {
-    struct saver *saver = t->save.saver;
-    if (saver == NULL || !t->values->keep_best || !(loss < saver->best)) return WEIR_OK;
-    saver->best = loss;
-    return ask(t, true, loss);
+    if (t->save.saver == NULL || !is_best(t, loss)) return WEIR_OK;
+    return ask(t, false, true, loss);
 }
 
 int train_save_end(struct train *t) {
@@ -186,7 +205,7 @@ int train_save_end(struct train *t) {
     if (saver == NULL) return WEIR_OK;
     wait_for(saver);
     tell(t, "training goes on, and ends with exit code 1");
-    int status = saver->saved != t->progress.step ? ask(t, false, 0) : WEIR_OK;
+    int status = saver->saved != t->progress.step ? ask(t, true, false, 0) : WEIR_OK;
     if (status != WEIR_OK) return status;
     wait_for(saver);
     if (saver->saved == t->progress.step && saver->judged) return WEIR_OK; /* a best one failed */
@@ -213,9 +232,9 @@ int train_save_judge(struct train *t) {
 
 /* ---- what is there from before ---- */
 
-static bool same_text(const struct weir__safetensors *file, const char *key, const char *value) {
-    const char *text = weir__safetensors_metadata(file, key);
-    return text != NULL && strcmp(text, value) == 0;
+static uint64_t metadata_step(const struct weir__safetensors *file) {
+    const char *number = weir__safetensors_metadata(file, "step");
+    return number != NULL ? strtoull(number, NULL, 10) : nothing;
 }
 
 /* Whether the file is a checkpoint that this run wrote before it was resumed, by what it says of
@@ -229,16 +248,10 @@ static bool is_own(const struct train *t, const char *path, bool all, uint64_t *
     char seed[24];
     if (weir__safetensors_open(&io, path, NULL, &file) != WEIR_OK) return false;
     snprintf(seed, sizeof seed, "%" PRIu64, t->progress.seed);
-    bool own = same_text(file, "seed", seed);
-    for (uint32_t i = 0; i < t->notes.count && own; i++) {
-        const struct weir_note *note = &t->notes.list[i];
-        bool says = strcmp(note->key, "model") == 0 || strcmp(note->key, "data") == 0;
-        if (says || (all && strcmp(note->key, "option.steps") != 0))
-            own = same_text(file, note->key, note->value);
-    }
-    const char *number = weir__safetensors_metadata(file, "step");
+    const char *found = weir__safetensors_metadata(file, "seed");
+    bool own = found != NULL && strcmp(found, seed) == 0 && train_notes_match(t, file, all);
     const char *least = weir__safetensors_metadata(file, loss_key);
-    *step = number != NULL ? strtoull(number, NULL, 10) : nothing;
+    *step = metadata_step(file);
     *loss = least != NULL ? strtod(least, NULL) : HUGE_VAL;
     weir__safetensors_close(file);
     return own && *step <= t->progress.step;
@@ -325,13 +338,35 @@ static void cut_suffix(const char *path, size_t *length) {
     if (found) *length = (size_t)(dash - path);
 }
 
+/* Of a checkpoint; `nothing` of all else. */
+static uint64_t saved_step(const char *path) {
+    struct weir__io io = {.error = NULL};
+    struct weir__safetensors *file;
+    if (weir__safetensors_open(&io, path, NULL, &file) != WEIR_OK) return nothing;
+    uint64_t step = metadata_step(file);
+    weir__safetensors_close(file);
+    return step;
+}
+
+/* A FILE-STEP or FILE-best may be older than FILE, which nobody asked to replace. */
+static void refuse_newer(struct train *t, const char *path) {
+    uint64_t newer = saved_step(path), step = saved_step(t->values->resume);
+    if (newer == nothing || newer <= step) return;
+    weir_faults_add(t->faults,
+                    "--resume %s would go on as %s, which is further (update %" PRIu64
+                    "): name another file with --save, or give --resume %s",
+                    t->values->resume, path, newer, path);
+}
+
 int train_save_choose(struct train *t) {
     const char *resume = t->values->resume;
     if (resume == NULL || t->values->save != NULL) return WEIR_OK;
     size_t length = strlen(resume);
     cut_suffix(resume, &length);
     t->values->save = t->save.base = strndup(resume, length);
-    return t->save.base != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (t->save.base == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    refuse_newer(t, t->save.base);
+    return WEIR_OK;
 }
 
 const char *train_save_best_path(const struct train *t, char *path) {

@@ -13,6 +13,7 @@
 #include "weir_net.h"
 
 struct train;
+struct train_line;
 
 /** What is saved to; zeroed, then cleaned up. */
 struct train_save {
@@ -23,7 +24,7 @@ struct train_save {
 };
 
 /** What the options leave open: --resume FILE goes on saving to FILE, or where that is a FILE-STEP
- * or FILE-best, to FILE. Before anything runs. */
+ * or FILE-best, to FILE; a fault where FILE is further. Before anything runs. */
 int train_save_choose(struct train *t);
 /** FILE-best of --save FILE, into `path` of PATH_MAX bytes; returns it. */
 const char *train_save_best_path(const struct train *t, char *path);
@@ -33,9 +34,10 @@ int train_save_begin(struct train *t);
 void train_save_print(const struct train *t);
 /** Bytes of the copy; 0 where nothing is saved. */
 uint64_t train_save_bytes(const struct train *t);
-/** After an update: saves if that is due, and tells of a save that has failed since. */
-int train_save_update(struct train *t);
-/** After a validation whose loss may be the best. */
+/** After an update, and its validation if one followed: saves if that is due, or the loss the best,
+ * for both from one copy; and tells of a save that has failed since. */
+int train_save_update(struct train *t, const struct train_line *line);
+/** After the last validation, whose loss may be the best. */
 int train_save_best(struct train *t, double loss);
 /** The last save, unless it is there already. Waits until everything is written; fails as that
  * does. */

@@ -80,8 +80,8 @@ static int take_file(struct walk *walk, const char *path, bool given) {
     return status;
 }
 
-static bool is_wanted(const char *name) {
-    return strcmp(name, "zig-out") != 0;
+bool weir__corpus_wants(const char *name) {
+    return name[0] != '.' && strcmp(name, "zig-out") != 0;
 }
 
 static int take(struct walk *walk, const char *path, bool given, int depth);
@@ -96,7 +96,7 @@ static int take_folder(struct walk *walk, const char *path, int depth) {
     }
     int status = weir__folder_list(walk->io, path, &names);
     for (uint32_t i = 0; i < names.count && !status; i++) {
-        if (!is_wanted(names.list[i])) {
+        if (!weir__corpus_wants(names.list[i])) {
             continue;
         }
         status = weir__folder_join(walk->io, path, names.list[i], inner);

@@ -61,6 +61,8 @@ struct weir__corpus {
  * caller's memory: weir__corpus_clean_up. */
 int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_options *options,
                       struct weir__corpus *corpus);
+/** Whether a file or folder of this name is looked at where it lies in a folder. */
+bool weir__corpus_wants(const char *name);
 /** Accepts a zeroed one. */
 void weir__corpus_clean_up(struct weir__corpus *corpus);
 

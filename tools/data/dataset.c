@@ -4,6 +4,7 @@
 
 #include "data/corpus.h"
 #include "data/dataset_inside.h"
+#include "data/npz.h"
 #include "data/permutation.h"
 
 #include <inttypes.h>
@@ -197,12 +198,41 @@ static const char *base_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* Of an array in an archive both names. */
+static const char *shown_name(const char *path) {
+    size_t archive = weir__npz_archive(path);
+    if (archive == 0) {
+        return base_of(path);
+    }
+    while (archive > 0 && path[archive - 1] != '/') {
+        archive--;
+    }
+    return path + archive;
+}
+
+static bool is_scaled(const struct weir__array *array, float scale) {
+    return array->number == WEIR__NUMBER_U8 && scale > 1;
+}
+
+/* What bytes of inputs are divided by, once that is known. */
+static float input_scale(const struct weir__dataset *dataset) {
+    bool bound = dataset->facts.fingerprint != 0;
+    return bound && weir_dtype_is_float(dataset->rule.input.dtype) ? 255 : 1;
+}
+
+bool weir__dataset_scales(const struct weir__dataset *dataset) {
+    const struct weir__array_part *part = &dataset->arrays[TRAIN];
+    return dataset->kind == WEIR__DATA_ARRAYS &&
+           (is_scaled(&part->input, input_scale(dataset)) ||
+            (part->target.source.path && is_scaled(&part->target, dataset->rule.target_scale)));
+}
+
 /* "x.npy u8 [60000, 28, 28] / 255": what its bytes are divided by is said. */
 static void describe(const struct weir__array *array, float scale, char *text, size_t capacity) {
     char shape[96];
-    bool scaled = array->number == WEIR__NUMBER_U8 && scale > 1;
-    snprintf(text, capacity, "%s %s%s", base_of(array->source.path),
-             weir__array_text(array, shape, sizeof(shape)), scaled ? " / 255" : "");
+    snprintf(text, capacity, "%s %s%s", shown_name(array->source.path),
+             weir__array_text(array, shape, sizeof(shape)),
+             is_scaled(array, scale) ? " / 255" : "");
 }
 
 const char *weir__dataset_text(const struct weir__dataset *dataset, char *text, size_t capacity) {
@@ -212,15 +242,12 @@ const char *weir__dataset_text(const struct weir__dataset *dataset, char *text, 
         return text;
     }
     const struct weir__array_part *part = &dataset->arrays[TRAIN];
-    const struct weir__array_rule *rule = &dataset->rule;
-    bool bound = dataset->facts.fingerprint != 0;
-    float input = bound && weir_dtype_is_float(rule->input.dtype) ? 255 : 1;
-    describe(&part->input, input, text, capacity);
+    describe(&part->input, input_scale(dataset), text, capacity);
     if (part->target.source.path) {
         size_t used = strlen(text);
         snprintf(text + used, capacity - used, " and ");
         used = strlen(text);
-        describe(&part->target, bound ? rule->target_scale : 1, text + used, capacity - used);
+        describe(&part->target, dataset->rule.target_scale, text + used, capacity - used);
     }
     return text;
 }

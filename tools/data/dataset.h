@@ -99,11 +99,17 @@ int weir__dataset_open(const struct weir__io *io, const struct weir__dataset_opt
 /** Accepts NULL. No other thread may be reading. */
 void weir__dataset_close(struct weir__dataset *dataset);
 
+/** Whether a file that is put at FOLDER/INNER would be read where the folder is given, by its name,
+ * and where the folder is text by its bytes: `text` tells what these are. */
+bool weir__dataset_would_take(const char *folder, const char *inner, bool text);
+
 enum weir__data_kind weir__dataset_kind(const struct weir__dataset *dataset);
 /** Arrays: one sample of each, from which a model's shape may be taken: (N, H, W) as [1, H, W];
  * f32 for reals, and for u8 and bool but where a sample is one number, i64 for all else. */
 void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input,
                           struct weir_tensor *target);
+/** Whether bytes of arrays are divided by 255; once bound. */
+bool weir__dataset_scales(const struct weir__dataset *dataset);
 /** Arrays: "train-images-idx3-ubyte u8 [12000, 28, 28] / 255 and train-labels-idx1-ubyte u8
  * [12000]" into `text`, cut if need be, once bound with what bytes are divided by; text and tokens:
  * "". For people. Returns `text`. */

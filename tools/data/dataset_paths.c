@@ -3,6 +3,7 @@
  * nothing depends on what a folder's files happen to hold. */
 #include "data/dataset_inside.h"
 
+#include "data/corpus.h"
 #include "data/npz.h"
 
 #include <ctype.h>
@@ -29,11 +30,6 @@ static const char *base_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t length = strlen(name), end_length = strlen(end);
-    return length >= end_length && strcmp(name + length - end_length, end) == 0;
-}
-
 /* -idx3-ubyte, .idx1-ubyte and the like. */
 static bool is_mnist_name(const char *name) {
     for (const char *at = name; (at = strstr(at, "idx")); at++) {
@@ -47,11 +43,11 @@ static bool is_mnist_name(const char *name) {
 
 static enum weir__data_kind kind_of_name(const char *path) {
     const char *name = base_of(path);
-    if (ends_with(name, ".npy") || ends_with(name, ".npz") || ends_with(name, ".idx") ||
-        is_mnist_name(name)) {
+    if (weir__text_ends(name, ".npy") || weir__text_ends(name, ".npz") ||
+        weir__text_ends(name, ".idx") || is_mnist_name(name)) {
         return WEIR__DATA_ARRAYS;
     }
-    return ends_with(name, ".bin") ? WEIR__DATA_TOKENS : WEIR__DATA_TEXT;
+    return weir__text_ends(name, ".bin") ? WEIR__DATA_TOKENS : WEIR__DATA_TEXT;
 }
 
 static bool has_word(const char *name, const char *word) {
@@ -122,8 +118,8 @@ static int sniff(const struct weir__io *io, const char *path, enum weir__data_ki
 
 /* Of an archive its arrays. */
 static int add_file(const struct weir__io *io, const char *path, struct weir__data_paths *found) {
-    return ends_with(path, ".npz") ? weir__npz_list(io, path, &found->files)
-                                   : weir__names_add(io, &found->files, path);
+    return weir__text_ends(path, ".npz") ? weir__npz_list(io, path, &found->files)
+                                         : weir__names_add(io, &found->files, path);
 }
 
 static int take_file(const struct weir__io *io, const char *path, bool regular,
@@ -175,6 +171,35 @@ static int take(const struct weir__io *io, const char *path, struct weir__data_p
     *folder = S_ISDIR(facts.st_mode);
     return *folder ? take_folder(io, path, found, kind)
                    : take_file(io, path, S_ISREG(facts.st_mode), found, kind);
+}
+
+/* By all the names on the way. */
+static bool is_text_of_folder(const char *inner) {
+    char name[NAME_MAX + 1];
+    for (const char *at = inner; *at;) {
+        size_t length = strcspn(at, "/");
+        snprintf(name, sizeof(name), "%.*s", (int)length, at);
+        if (!weir__corpus_wants(name)) {
+            return false;
+        }
+        at += length + (at[length] != 0);
+    }
+    return true;
+}
+
+bool weir__dataset_would_take(const char *folder, const char *inner, bool text) {
+    struct weir__io io = {.error = NULL};
+    struct weir__data_paths found = {.kind = WEIR__DATA_TEXT};
+    bool here = strchr(inner, '/') == NULL;
+    if (here && kind_of_name(inner) != WEIR__DATA_TEXT) {
+        return inner[0] != '.';
+    }
+    if (!text || !is_text_of_folder(inner)) {
+        return false;
+    }
+    int status = take_folder(&io, folder, &found, &found.kind);
+    weir__data_paths_release(&io, &found);
+    return !status && found.kind == WEIR__DATA_TEXT;
 }
 
 /* What numpy.savez was given without names: arr_0.npy and arr_1.npy, in their order. */

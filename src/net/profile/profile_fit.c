@@ -88,18 +88,11 @@ static int name_cpu(struct weir_profile *shown, const struct weir_net_options *o
     return WEIR_OK;
 }
 
-/** The maker's name of "cuda:1", or "unknown". */
-static const char *gpu_name(const struct weir__gpus *gpus, const char *device) {
-    uint32_t number = 0;
-    if (sscanf(device, "cuda:%" SCNu32, &number) != 1) number = 0;
-    return number < gpus->count ? gpus->gpu[number].name : "unknown";
-}
-
 static void name_gpu(struct weir_profile *shown, const char *device) {
     struct weir__gpus gpus;
     (void)weir__gpus_survey(&gpus, NULL);
     snprintf(shown->device, sizeof shown->device, "cuda");
-    snprintf(shown->machine, sizeof shown->machine, "%s", gpu_name(&gpus, device));
+    snprintf(shown->machine, sizeof shown->machine, "%s", weir__gpus_name(&gpus, device));
     shown->threads = 1;
 }
 
@@ -193,7 +186,7 @@ static void expect_gpus_alike(const struct weir_net_options *options, const char
     struct weir__gpus gpus;
     (void)weir__gpus_survey(&gpus, NULL);
     for (uint32_t w = 1; w < options->pipe.device_count; w++) {
-        const char *device = options->pipe.devices[w], *name = gpu_name(&gpus, device);
+        const char *device = options->pipe.devices[w], *name = weir__gpus_name(&gpus, device);
         if (strcmp(name, first) == 0) continue;
         weir_faults_add(faults,
                         "--device: the profile's times are those of '%s', and %s is '%s': name "
