@@ -12,7 +12,7 @@
 /** Plain loops: every op. */
 extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__reference_f64[WEIR__OP_COUNT];
-/** Our own vector kernels in f32: every op but convolutions and the user's. */
+/** Our own vector kernels in f32: every op but the user's. */
 extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
 /** oneDNN's convolutions; only where the build has oneDNN. */
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
@@ -28,6 +28,11 @@ extern const struct weir__flat_calls weir__vector_flat_f32;
  * that. Returns when all are done. */
 void weir__share(const struct weir__op_call *call, int64_t parts, double work, weir__team_fn *run,
                  void *context);
+
+/** A convolution's pass on so many rows. */
+double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows);
+/** A 1x1 convolution as the op on (pixels, channels) that it is; false: it is none. */
+bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product);
 
 /** Fills call->error for an index outside [0, limit) and returns WEIR_ERR_ARGUMENT. `what` is
  * "token" or "target", `place` its number in the micro-batch. */

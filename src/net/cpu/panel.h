@@ -33,6 +33,12 @@ enum weir__panel_mode {
     WEIR__PANEL_ADD    /**< c = c + sum, the sum made first */
 };
 
+/** The depth's steps, taken again from so many floats further on. */
+struct weir__panel_again {
+    int64_t times; /**< 0: once, too */
+    int64_t a, b;
+};
+
 /** c (rows, columns) from a (rows, depth) and the panel b (depth, columns). Distances in floats. */
 struct weir__panel {
     const float *a; /**< element (r, k) at a[r * a_row + k * a_step] */
@@ -43,6 +49,7 @@ struct weir__panel {
     int64_t c_row;
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
+    struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
 };
 
 void weir__panel_product(const struct weir__panel *panel);

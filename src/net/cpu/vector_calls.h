@@ -13,6 +13,15 @@ int weir__vector_measure_linear(const struct weir__op_shape *shape, size_t *work
 int weir__vector_measure_linear_grad_input(const struct weir__op_shape *shape, size_t *workspace);
 int weir__vector_measure_linear_grad_weight(const struct weir__op_shape *shape, size_t *workspace);
 
+/* vector_conv.c and vector_conv_weight.c */
+int weir__vector_conv2d(const struct weir__op_call *call);
+int weir__vector_conv2d_grad_input(const struct weir__op_call *call);
+int weir__vector_conv2d_grad_weight(const struct weir__op_call *call);
+int weir__vector_measure_conv2d(const struct weir__op_shape *shape, size_t *workspace);
+int weir__vector_measure_conv2d_grad_weight(const struct weir__op_shape *shape, size_t *workspace);
+int weir__vector_measure_pack_conv2d(const struct weir__op_shape *shape, size_t *bytes);
+int weir__vector_pack_conv2d(const struct weir__op_call *call, void *packed);
+
 /* vector_norm.c: LayerNorm, and sums over columns */
 int weir__vector_bias_grad(const struct weir__op_call *call);
 int weir__vector_layer_norm(const struct weir__op_call *call);

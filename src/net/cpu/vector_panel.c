@@ -52,23 +52,13 @@ struct tile_place {
     int64_t c_row;
 };
 
-/** One tile, all columns of it there. `rows`, `registers` and `adjacent` (a's rows are neighbours)
- * are constants where this is inlined. */
-VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
-                        const int rows, const int registers, const bool adjacent) {
-    assert(rows >= 1 && rows <= TILE_ROWS && registers <= TILE_REGISTERS);
+/** The steps of one line, for a tile's sums. `rows`, `registers` and `adjacent` (a's rows are
+ * neighbours) are constants where this is inlined. */
+VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, const float *b,
+                            vregister sum[TILE_ROWS][TILE_REGISTERS], const int rows,
+                            const int registers, const bool adjacent) {
     const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
-    const int64_t b_row = panel->b_row, c_row = place->c_row;
-    const float *a = place->a, *b = place->b;
-    float *c = place->c;
-    vregister sum[TILE_ROWS][TILE_REGISTERS];
-    V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < registers; v++)
-            sum[r][v] = panel->mode == WEIR__PANEL_CHAIN ? load(c + r * c_row + v * REGISTER_LANES)
-                                                         : (vregister){0};
-    }
+    const int64_t b_row = panel->b_row;
     for (int64_t k = 0; k < panel->depth; k++, a += a_step, b += b_row) {
         vregister row[TILE_REGISTERS];
         V_UNROLL
@@ -80,6 +70,33 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
                 sum[r][v] = multiply_add(a[r * a_row], row[v], sum[r][v]);
         }
     }
+}
+
+/** One tile, all columns of it there. */
+VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
+                        const int rows, const int registers, const bool adjacent) {
+    assert(rows >= 1 && rows <= TILE_ROWS && registers <= TILE_REGISTERS);
+    const struct weir__panel_again lines = panel->lines, planes = panel->planes;
+    const int64_t c_row = place->c_row;
+    float *c = place->c;
+    vregister sum[TILE_ROWS][TILE_REGISTERS];
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+        V_UNROLL
+        for (int v = 0; v < registers; v++)
+            sum[r][v] = panel->mode == WEIR__PANEL_CHAIN ? load(c + r * c_row + v * REGISTER_LANES)
+                                                         : (vregister){0};
+    }
+    int64_t plane = 0;
+    do {
+        const float *a = place->a + plane * planes.a, *b = place->b + plane * planes.b;
+        int64_t line = 0;
+        do {
+            add_line(panel, a, b, sum, rows, registers, adjacent);
+            a += lines.a;
+            b += lines.b;
+        } while (++line < lines.times);
+    } while (++plane < planes.times);
     V_UNROLL
     for (int r = 0; r < rows; r++) {
         V_UNROLL
@@ -112,12 +129,18 @@ VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place pla
     }
 }
 
-static void whole_column(const struct weir__panel *panel, int64_t j) {
-    const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
-    if (panel->a_row == 1)
-        column(panel, place, TILE_REGISTERS, true);
+/** The same where a tile's columns are all there, or half of them. */
+static void some_column(const struct weir__panel *panel, const struct tile_place *place,
+                        bool half) {
+    bool adjacent = panel->a_row == 1;
+    if (half && adjacent)
+        column(panel, *place, TILE_REGISTERS / 2, true);
+    else if (half)
+        column(panel, *place, TILE_REGISTERS / 2, false);
+    else if (adjacent)
+        column(panel, *place, TILE_REGISTERS, true);
     else
-        column(panel, place, TILE_REGISTERS, false);
+        column(panel, *place, TILE_REGISTERS, false);
 }
 
 /** The last columns, which do not fill a tile: rows by way of a whole one. */
@@ -134,10 +157,7 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
         float *to = panel->c + row * panel->c_row + j;
         for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
-        if (columns <= WEIR__TILE_COLUMNS / 2)
-            column(&part, at, TILE_REGISTERS / 2, false);
-        else
-            column(&part, at, TILE_REGISTERS, false);
+        some_column(&part, &at, columns <= WEIR__TILE_COLUMNS / 2);
         for (int64_t r = 0; r < part.rows; r++)
             memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
     }
@@ -146,10 +166,14 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
 void weir__panel_product(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
-    int64_t j = 0;
-    for (; j + WEIR__TILE_COLUMNS <= panel->columns; j += WEIR__TILE_COLUMNS)
-        whole_column(panel, j);
-    if (j < panel->columns) part_column(panel, j, panel->columns - j);
+    for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
+        const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
+        int64_t columns = panel->columns - j;
+        if (columns >= WEIR__TILE_COLUMNS || columns == WEIR__TILE_COLUMNS / 2)
+            some_column(panel, &place, columns < WEIR__TILE_COLUMNS);
+        else
+            part_column(panel, j, columns);
+    }
 }
 
 VECTOR_INLINE int64_t clip(int64_t count) {

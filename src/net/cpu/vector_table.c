@@ -16,11 +16,20 @@
 #define ROW_MEASURED_AS(name, other)                                                               \
     [WEIR__OP_##name] = {                                                                          \
         .measure = weir__vector_measure_##other, .run = weir__vector_##name, .library = "vector"}
+#define ROW_CONVOLUTION(name)                                                                      \
+    [WEIR__OP_##name] = {.measure = weir__vector_measure_conv2d,                                   \
+                         .run = weir__vector_##name,                                               \
+                         .measure_pack = weir__vector_measure_pack_conv2d,                         \
+                         .pack = weir__vector_pack_conv2d,                                         \
+                         .library = "vector"}
 
 const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT] = {
     ROW_MEASURED(linear),
     ROW_MEASURED(linear_grad_input),
     ROW_MEASURED(linear_grad_weight),
+    ROW_CONVOLUTION(conv2d),
+    ROW_CONVOLUTION(conv2d_grad_input),
+    ROW_MEASURED(conv2d_grad_weight),
     ROW(bias_grad),
     ROW(embedding),
     ROW_MEASURED(embedding_grad),

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* Which pixels of a convolution meet by which tap, and copies of images and weights. */
+#include "net/cpu/vector_conv.h"
+
+#include <assert.h>
+
+int64_t weir__vector_conv_least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+int64_t weir__vector_conv_up(int64_t count, int64_t unit) {
+    return (count + unit - 1) / unit * unit;
+}
+
+const struct weir__kernel *weir__vector_conv_elsewhere(const struct weir__op_shape *shape,
+                                                       struct weir__op_shape *other) {
+    if (weir__conv_as_product(shape, other)) return &weir__vector_f32[other->op];
+    *other = *shape;
+    int64_t groups = shape->window.groups;
+    bool single = groups > 1 && shape->in == groups && shape->out == groups;
+    return single ? &weir__reference_f32[shape->op] : NULL;
+}
+
+/* ---- axes ---- */
+
+struct side {
+    int64_t in, out, kernel, stride, padding;
+};
+
+static struct weir__conv_axis forward_axis(const struct side *side) {
+    return (struct weir__conv_axis){.pixels = side->out,
+                                    .to_step = 1,
+                                    .sources = side->in,
+                                    .first = -side->padding,
+                                    .stride = side->stride,
+                                    .taps = side->kernel,
+                                    .tap_step = 1};
+}
+
+/** Of the input's pixels i with (i + padding) % stride = phase: these see the taps phase, phase +
+ * stride and so on, here from the last to the first. */
+static struct weir__conv_axis back_axis(const struct side *side, int64_t phase) {
+    int64_t stride = side->stride, shift = side->padding % stride;
+    int64_t i = (phase - shift + stride) % stride;
+    int64_t taps = phase < side->kernel ? (side->kernel - 1 - phase) / stride + 1 : 0;
+    assert((i + side->padding - phase) % stride == 0);
+    return (struct weir__conv_axis){.pixels = i < side->in ? (side->in - 1 - i) / stride + 1 : 0,
+                                    .to_first = i,
+                                    .to_step = stride,
+                                    .sources = side->out,
+                                    .first = (i + side->padding - phase) / stride - (taps - 1),
+                                    .stride = 1,
+                                    .taps = taps,
+                                    .tap_first = phase + (taps - 1) * stride,
+                                    .tap_step = -stride};
+}
+
+int64_t weir__vector_conv_phases(const struct weir__op_shape *shape) {
+    struct weir__plane stride = shape->window.stride;
+    return shape->op == WEIR__OP_conv2d_grad_input ? stride.height * stride.width : 1;
+}
+
+struct weir__conv_walk weir__vector_conv_walk(const struct weir__op_shape *shape, int64_t phase) {
+    const struct weir__window *w = &shape->window;
+    assert(phase < weir__vector_conv_phases(shape));
+    const struct side y = {w->in.height, w->out.height, w->kernel.height, w->stride.height,
+                           w->padding.height};
+    const struct side x = {w->in.width, w->out.width, w->kernel.width, w->stride.width,
+                           w->padding.width};
+    bool back = shape->op == WEIR__OP_conv2d_grad_input;
+    int64_t in = shape->in / w->groups, out = shape->out / w->groups;
+    return (struct weir__conv_walk){
+        .y = back ? back_axis(&y, phase / w->stride.width) : forward_axis(&y),
+        .x = back ? back_axis(&x, phase % w->stride.width) : forward_axis(&x),
+        .groups = w->groups,
+        .depth = back ? out : in,
+        .columns = back ? in : out,
+        .back = back};
+}
+
+static int64_t clip(int64_t i, int64_t least, int64_t most) {
+    return i < least ? least : i > most ? most : i;
+}
+
+struct weir__conv_range weir__vector_conv_taps(const struct weir__conv_axis *axis, int64_t t) {
+    int64_t at = axis->first + t * axis->stride;
+    int64_t first = clip(-at, 0, axis->taps);
+    return (struct weir__conv_range){first, clip(axis->sources - at, first, axis->taps)};
+}
+
+struct weir__conv_range weir__vector_conv_pixels(const struct weir__conv_axis *axis, int64_t m) {
+    int64_t before = -(axis->first + m), after = before + axis->sources;
+    int64_t first = before <= 0 ? 0 : (before + axis->stride - 1) / axis->stride;
+    int64_t end = after <= 0 ? 0 : (after + axis->stride - 1) / axis->stride;
+    first = clip(first, 0, axis->pixels);
+    return (struct weir__conv_range){first, clip(end, first, axis->pixels)};
+}
+
+/* ---- copies ---- */
+
+static void copy_pixels(const struct weir__conv_image *image, const float *from, int64_t pixels,
+                        float *to) {
+    size_t bytes = (size_t)image->depth * sizeof *to;
+    if (image->depth == image->channels) {
+        memcpy(to, from, (size_t)pixels * bytes);
+        return;
+    }
+    for (int64_t i = 0; i < pixels; i++)
+        memcpy(to + i * image->depth, from + i * image->channels, bytes);
+}
+
+void weir__vector_conv_copy(const struct weir__conv_image *image, struct weir__conv_range rows,
+                            int64_t left, int64_t width, float *to) {
+    const struct weir__plane plane = image->plane;
+    int64_t first = clip(left, 0, plane.width), end = clip(left + width, first, plane.width);
+    size_t before = (size_t)((end > first ? first - left : width) * image->depth) * sizeof *to;
+    size_t all = (size_t)(width * image->depth) * sizeof *to;
+    size_t inside = (size_t)((end - first) * image->depth) * sizeof *to;
+    for (int64_t y = rows.first; y < rows.end; y++, to += width * image->depth) {
+        if (y < 0 || y >= plane.height) continue;
+        const float *from = image->numbers + (y * plane.width + first) * image->channels;
+        memset(to, 0, before);
+        copy_pixels(image, from, end - first, (float *)((char *)to + before));
+        memset((char *)to + before + inside, 0, all - before - inside);
+    }
+}
+
+/* ---- packed weights ---- */
+
+static int64_t tiles_of(const struct weir__conv_walk *walk) {
+    return weir__vector_conv_up(walk->columns, WEIR__TILE_COLUMNS) / WEIR__TILE_COLUMNS;
+}
+
+static int64_t tile_floats(const struct weir__conv_walk *walk) {
+    return walk->y.taps * walk->x.taps * walk->depth * WEIR__TILE_COLUMNS;
+}
+
+int64_t weir__vector_conv_packed(const struct weir__conv_walk *walk) {
+    return walk->groups * tiles_of(walk) * tile_floats(walk);
+}
+
+/** Weights on their way from PyTorch's order. */
+struct packing {
+    const struct weir__conv_walk *walk;
+    struct weir__plane kernel;
+    const float *weight;
+    float *to;
+};
+
+/** Which tap of the walk the kernel's is; -1: none. */
+static int64_t tap_of(const struct weir__conv_axis *axis, int64_t tap) {
+    int64_t distance = tap - axis->tap_first, m = distance / axis->tap_step;
+    return distance % axis->tap_step == 0 && m >= 0 && m < axis->taps ? m : -1;
+}
+
+/** Kernels, `distance` apart, become the columns of a tile's row for each tap. */
+static void pack_kernels(const struct packing *packing, const float *kernels, int64_t distance,
+                         int64_t columns, float *to) {
+    const struct weir__conv_walk *walk = packing->walk;
+    const struct weir__plane kernel = packing->kernel;
+    float rows[LANES * WEIR__TILE_COLUMNS];
+    int64_t taps = kernel.height * kernel.width;
+    for (int64_t first = 0; first < taps; first += LANES) {
+        int64_t count = weir__vector_conv_least(taps - first, LANES);
+        weir__panel_pack_rows(rows, WEIR__TILE_COLUMNS, kernels + first, distance, columns, count,
+                              1);
+        for (int64_t k = 0; k < count; k++) {
+            int64_t y = tap_of(&walk->y, (first + k) / kernel.width);
+            int64_t x = tap_of(&walk->x, (first + k) % kernel.width);
+            if (y < 0 || x < 0) continue;
+            float *row = to + (y * walk->x.taps + x) * walk->depth * WEIR__TILE_COLUMNS;
+            memcpy(row, rows + k * WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS * sizeof *row);
+        }
+    }
+}
+
+/** One tile of columns. */
+static void pack_part(void *context, uint32_t part, uint32_t member) {
+    const struct packing *packing = context;
+    const struct weir__conv_walk *walk = packing->walk;
+    int64_t taps = packing->kernel.height * packing->kernel.width, tiles = tiles_of(walk);
+    int64_t group = part / tiles, column = part % tiles * WEIR__TILE_COLUMNS;
+    int64_t per_out = walk->back ? walk->columns : walk->depth; /* kernels */
+    int64_t d_step = (walk->back ? per_out : 1) * taps, j_step = (walk->back ? 1 : per_out) * taps;
+    const float *kernels =
+        packing->weight + group * walk->depth * walk->columns * taps + column * j_step;
+    float *to = packing->to + part * tile_floats(walk);
+    (void)member;
+    for (int64_t d = 0; d < walk->depth; d++)
+        pack_kernels(packing, kernels + d * d_step, j_step,
+                     weir__vector_conv_least(walk->columns - column, WEIR__TILE_COLUMNS),
+                     to + d * WEIR__TILE_COLUMNS);
+}
+
+int weir__vector_measure_pack_conv2d(const struct weir__op_shape *shape, size_t *bytes) {
+    struct weir__op_shape product;
+    *bytes = 0;
+    if (weir__vector_conv_elsewhere(shape, &product) != NULL) return WEIR_OK;
+    for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
+        const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
+        *bytes += (size_t)weir__vector_conv_packed(&walk) * sizeof(float);
+    }
+    return WEIR_OK;
+}
+
+int weir__vector_pack_conv2d(const struct weir__op_call *call, void *packed) {
+    const struct weir__op_shape *shape = call->shape;
+    struct packing packing = {
+        .kernel = shape->window.kernel, .weight = call->in[1], .to = packed};
+    assert(shape->op != WEIR__OP_conv2d_grad_weight);
+    for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
+        const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
+        packing.walk = &walk;
+        weir__share(call, walk.groups * tiles_of(&walk), 8.0 * (double)weir__vector_conv_packed(&walk),
+                    pack_part, &packing);
+        packing.to += weir__vector_conv_packed(&walk);
+    }
+    return WEIR_OK;
+}
