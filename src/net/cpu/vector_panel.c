@@ -26,6 +26,13 @@ enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
 _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
 
+/** Before a loop that is not to be unrolled: its body is a tile. */
+#if defined(__clang__)
+#define V_ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define V_ROLLED _Pragma("GCC unroll 1")
+#endif
+
 VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
 #if defined(__AVX512F__)
     return (vregister)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
@@ -55,20 +62,18 @@ struct tile_place {
 /** The steps of one line, for a tile's sums. `rows`, `registers` and `adjacent` (a's rows are
  * neighbours) are constants where this is inlined. */
 VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, const float *b,
-                            vregister sum[TILE_ROWS][TILE_REGISTERS], const int rows,
-                            const int registers, const bool adjacent) {
+                            vregister *sum, const int rows, const int registers,
+                            const bool adjacent) {
     const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
     const int64_t b_row = panel->b_row;
+    V_ROLLED
     for (int64_t k = 0; k < panel->depth; k++, a += a_step, b += b_row) {
         vregister row[TILE_REGISTERS];
         V_UNROLL
         for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES);
         V_UNROLL
-        for (int r = 0; r < rows; r++) {
-            V_UNROLL
-            for (int v = 0; v < registers; v++)
-                sum[r][v] = multiply_add(a[r * a_row], row[v], sum[r][v]);
-        }
+        for (int s = 0; s < rows * registers; s++)
+            sum[s] = multiply_add(a[s / registers * a_row], row[s % registers], sum[s]);
     }
 }
 
@@ -79,32 +84,32 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     const struct weir__panel_again lines = panel->lines, planes = panel->planes;
     const int64_t c_row = place->c_row;
     float *c = place->c;
-    vregister sum[TILE_ROWS][TILE_REGISTERS];
+    vregister sum[TILE_ROWS * TILE_REGISTERS];
     V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < registers; v++)
-            sum[r][v] = panel->mode == WEIR__PANEL_CHAIN ? load(c + r * c_row + v * REGISTER_LANES)
-                                                         : (vregister){0};
+    for (int s = 0; s < rows * registers; s++) {
+        const float *from = c + s / registers * c_row + s % registers * REGISTER_LANES;
+        sum[s] = panel->mode == WEIR__PANEL_CHAIN ? load(from) : (vregister){0};
     }
-    int64_t plane = 0;
+    const float *a_plane = place->a, *b_plane = place->b;
+    int64_t plane = planes.times, line;
+    V_ROLLED
     do {
-        const float *a = place->a + plane * planes.a, *b = place->b + plane * planes.b;
-        int64_t line = 0;
+        const float *a = a_plane, *b = b_plane;
+        line = lines.times;
+        V_ROLLED
         do {
             add_line(panel, a, b, sum, rows, registers, adjacent);
             a += lines.a;
             b += lines.b;
-        } while (++line < lines.times);
-    } while (++plane < planes.times);
+        } while (--line > 0);
+        a_plane += planes.a;
+        b_plane += planes.b;
+    } while (--plane > 0);
     V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < registers; v++) {
-            float *to = c + r * c_row + v * REGISTER_LANES;
-            if (panel->mode == WEIR__PANEL_ADD) sum[r][v] += load(to);
-            memcpy(to, &sum[r][v], sizeof sum[r][v]);
-        }
+    for (int s = 0; s < rows * registers; s++) {
+        float *to = c + s / registers * c_row + s % registers * REGISTER_LANES;
+        if (panel->mode == WEIR__PANEL_ADD) sum[s] += load(to);
+        memcpy(to, &sum[s], sizeof sum[s]);
     }
 }
 
