@@ -43,7 +43,7 @@ struct weir__panel_again {
 struct weir__panel {
     const float *a; /**< element (r, k) at a[r * a_row + k * a_step] */
     int64_t a_row, a_step;
-    const float *b; /**< all 32 columns are read (16 where columns <= 16) */
+    const float *b; /**< as many columns are read as weir__panel_width says, of each tile */
     int64_t b_row;
     float *c; /**< only its columns are touched */
     int64_t c_row;
@@ -53,6 +53,8 @@ struct weir__panel {
 };
 
 void weir__panel_product(const struct weir__panel *panel);
+/** The width of a tile that so many columns take, at most a tile's. */
+int64_t weir__panel_width(int64_t columns);
 
 /** Packs `columns` rows of `from` as the columns of a panel: to[k * to_row + j] = scale *
  * from[j * from_row + k], 0 from `columns` up to to_row, a multiple of 16. */

@@ -4,17 +4,19 @@
  * Every number is one chain, from the bias on: over the taps, row by row, and the source's channels
  * for each. The gradient of the input takes the taps from the last to the first, and has no bias.
  *
- * Of few channels, rows of pixels are copied side by side with the zeros that pad them; then one
- * row of taps is one run of numbers for every pixel, and a tile of results stays in registers for
- * all taps. Of many, a strip of pixels that see the source by one tap is gathered, whatever rows
- * and images they are in, and chained to the result: so images of a few pixels fill tiles, and what
- * pads them costs nothing. The source's channels alone decide which.
+ * Rows of pixels are copied side by side with the zeros that pad them; then one row of taps is one
+ * run of numbers for every pixel, and a tile of results stays in registers for all taps. Of small
+ * images with many channels, the pixels that see the source by one tap are gathered in strips,
+ * whatever rows and images they are in, and chained to the result: so images of a few pixels fill
+ * tiles, and what pads them costs nothing. Channels and pixels of a row alone decide which.
  */
 #include "net/cpu/vector_conv.h"
 
 #include <assert.h>
 
 enum {
+    GATHERED_FROM = 64,  /* channels of the source */
+    GATHERED_BELOW = 12, /* pixels of a row, the most that a tile has */
     AREA_FLOATS = 1 << 15,  /* of copied rows */
     BLOCK_FLOATS = 1 << 17, /* of pixels that all taps go over */
     STRIP_PIXELS = 96,      /* whole tiles */
@@ -48,8 +50,10 @@ static int64_t count_of(int64_t length, int64_t part) {
     return (length + part - 1) / part;
 }
 
-static bool is_deep(const struct weir__conv_walk *walk) {
-    return walk->depth >= WEIR__CONV_DEEP;
+/** Whether pixels are gathered. In neither case does what pads an image's rows count; what pads its
+ * columns is multiplied, as zeros, where they are not. */
+static bool gathers(const struct weir__conv_walk *walk) {
+    return walk->depth >= GATHERED_FROM && walk->x.pixels < GATHERED_BELOW;
 }
 
 /* ---- operands ---- */
@@ -199,7 +203,7 @@ static void multiply_tile(const struct strip *strip, const struct weir__panel *g
 /** All columns, and empties the strip. */
 static void multiply_strip(struct strip *strip) {
     const struct weir__conv_walk *walk = strip->conv->walk;
-    int64_t row = strip_row(walk), half = WEIR__TILE_COLUMNS / 2;
+    int64_t row = strip_row(walk);
     struct weir__panel panel = {.a = strip->area,
                                 .a_row = row,
                                 .a_step = 1,
@@ -212,7 +216,7 @@ static void multiply_strip(struct strip *strip) {
     for (int64_t j = 0; j < strip->block->columns; j += WEIR__TILE_COLUMNS) {
         panel.b = tile_weights(strip->conv, strip->block, strip->block->column + j) +
                   strip->tap * walk->depth * WEIR__TILE_COLUMNS;
-        panel.columns = strip->block->columns - j <= half ? half : WEIR__TILE_COLUMNS;
+        panel.columns = weir__panel_width(strip->block->columns - j);
         for (int64_t i = 0; i < strip->count; i += WEIR__TILE_ROWS)
             multiply_tile(strip, &panel, i, j);
     }
@@ -266,7 +270,7 @@ static void multiply_strips(const struct conv *conv, const struct conv_block *bl
 /** Floats of a member's workspace. */
 static int64_t area_of(const struct weir__conv_walk *walk) {
     if (walk->x.pixels == 0 || walk->y.pixels == 0) return 0;
-    if (is_deep(walk)) return STRIP_PIXELS * strip_row(walk);
+    if (gathers(walk)) return STRIP_PIXELS * strip_row(walk);
     int64_t floats = copied_rows(walk, rows_at_once(walk)) * copied_width(walk) * walk->depth;
     return weir__vector_conv_up(floats < 0 ? 0 : floats, LANES);
 }
@@ -281,7 +285,7 @@ static void multiply_part(void *context, uint32_t part, uint32_t member) {
     block.rows = least(conv->all_rows - block.row, conv->rows);
     block.columns = least(conv->walk->columns - block.column, conv->columns);
     float *area = conv->workspace + member * area_of(conv->walk);
-    if (is_deep(conv->walk))
+    if (gathers(conv->walk))
         multiply_strips(conv, &block, area);
     else
         multiply_rows(conv, &block, area);

@@ -39,10 +39,6 @@ struct weir__conv_image {
     int64_t channels, depth; /**< of a pixel, and wanted */
 };
 
-/** From so many channels on in the source, a product for each tap is long enough. Then what pads
- * an image is not multiplied; below that its columns are, as zeros, and its rows are not. */
-enum { WEIR__CONV_DEEP = 64 };
-
 /** The kernel that serves a shape instead of the walk, with its shape: a 1x1 convolution is a
  * product, and groups of single channels are plain loops. NULL: none does. */
 const struct weir__kernel *weir__vector_conv_elsewhere(const struct weir__op_shape *shape,

@@ -153,28 +153,32 @@ static int64_t tap_of(const struct weir__conv_axis *axis, int64_t tap) {
     return distance % axis->tap_step == 0 && m >= 0 && m < axis->taps ? m : -1;
 }
 
-/** Kernels, `distance` apart, become the columns of a tile's row for each tap. */
-static void pack_kernels(const struct packing *packing, const float *kernels, int64_t distance,
-                         int64_t columns, float *to) {
+/** Where the rows of the kernel's taps from `first` on go in a tile, as tap * depth; -1: nowhere. */
+static void place_taps(const struct packing *packing, int64_t first, int64_t count,
+                       int64_t places[LANES]) {
     const struct weir__conv_walk *walk = packing->walk;
-    const struct weir__plane kernel = packing->kernel;
-    float rows[LANES * WEIR__TILE_COLUMNS];
-    int64_t taps = kernel.height * kernel.width;
-    for (int64_t first = 0; first < taps; first += LANES) {
-        int64_t count = weir__vector_conv_least(taps - first, LANES);
-        weir__panel_pack_rows(rows, WEIR__TILE_COLUMNS, kernels + first, distance, columns, count,
-                              1);
-        for (int64_t k = 0; k < count; k++) {
-            int64_t y = tap_of(&walk->y, (first + k) / kernel.width);
-            int64_t x = tap_of(&walk->x, (first + k) % kernel.width);
-            if (y < 0 || x < 0) continue;
-            float *row = to + (y * walk->x.taps + x) * walk->depth * WEIR__TILE_COLUMNS;
-            memcpy(row, rows + k * WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS * sizeof *row);
-        }
+    for (int64_t k = 0; k < count; k++) {
+        int64_t y = tap_of(&walk->y, (first + k) / packing->kernel.width);
+        int64_t x = tap_of(&walk->x, (first + k) % packing->kernel.width);
+        places[k] = y < 0 || x < 0 ? -1 : (y * walk->x.taps + x) * walk->depth;
     }
 }
 
-/** One tile of columns. */
+/** One tile of columns, for some taps: kernels, `j_step` apart, become the columns of its rows. */
+static void pack_taps(const struct packing *packing, const float *kernels, int64_t d_step,
+                      int64_t j_step, int64_t columns, int64_t taps, const int64_t *places,
+                      float *to) {
+    float rows[LANES * WEIR__TILE_COLUMNS];
+    const size_t bytes = WEIR__TILE_COLUMNS * sizeof *to;
+    for (int64_t d = 0; d < packing->walk->depth; d++, kernels += d_step) {
+        weir__panel_pack_rows(rows, WEIR__TILE_COLUMNS, kernels, j_step, columns, taps, 1);
+        for (int64_t k = 0; k < taps; k++)
+            if (places[k] >= 0)
+                memcpy(to + (places[k] + d) * WEIR__TILE_COLUMNS, rows + k * WEIR__TILE_COLUMNS,
+                       bytes);
+    }
+}
+
 static void pack_part(void *context, uint32_t part, uint32_t member) {
     const struct packing *packing = context;
     const struct weir__conv_walk *walk = packing->walk;
@@ -182,14 +186,16 @@ static void pack_part(void *context, uint32_t part, uint32_t member) {
     int64_t group = part / tiles, column = part % tiles * WEIR__TILE_COLUMNS;
     int64_t per_out = walk->back ? walk->columns : walk->depth; /* kernels */
     int64_t d_step = (walk->back ? per_out : 1) * taps, j_step = (walk->back ? 1 : per_out) * taps;
+    int64_t columns = weir__vector_conv_least(walk->columns - column, WEIR__TILE_COLUMNS);
     const float *kernels =
         packing->weight + group * walk->depth * walk->columns * taps + column * j_step;
-    float *to = packing->to + part * tile_floats(walk);
     (void)member;
-    for (int64_t d = 0; d < walk->depth; d++)
-        pack_kernels(packing, kernels + d * d_step, j_step,
-                     weir__vector_conv_least(walk->columns - column, WEIR__TILE_COLUMNS),
-                     to + d * WEIR__TILE_COLUMNS);
+    for (int64_t first = 0; first < taps; first += LANES) {
+        int64_t places[LANES], count = weir__vector_conv_least(taps - first, LANES);
+        place_taps(packing, first, count, places);
+        pack_taps(packing, kernels + first, d_step, j_step, columns, count, places,
+                  packing->to + part * tile_floats(walk));
+    }
 }
 
 int weir__vector_measure_pack_conv2d(const struct weir__op_shape *shape, size_t *bytes) {

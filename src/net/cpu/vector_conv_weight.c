@@ -7,7 +7,7 @@
  * The sums of a block of channels stay in workspace while pixels go by: as many as the second cache
  * holds, copied side by side, dy's columns as panels and the input with the zeros that pad its
  * columns. Then one row of taps is one run of neighbours, and few channels fill a tile, too. Of
- * many channels each tap is a product of its own, of the pixels inside.
+ * many channels each tap is a product of its own, of the pixels inside the image.
  */
 #include "net/cpu/vector_conv.h"
 
@@ -16,6 +16,7 @@
 enum {
     SUMS_FLOATS = 1 << 15,   /* of a block of channels */
     PIXELS_FLOATS = 1 << 15, /* of both operands, copied */
+    DEEP_FROM = 64,          /* channels fill tiles by themselves */
     FEWEST_CHANNELS = 4,     /* of a block, for the sake of another thread */
     BLOCKS_PER_MEMBER = 2
 };
@@ -56,9 +57,8 @@ struct copies {
 /** The same for all blocks. */
 static struct copies copies_of(const struct weight_gradient *gradient) {
     const struct weir__conv_axis *y = &gradient->walk.y, *x = &gradient->walk.x;
-    int64_t half = WEIR__TILE_COLUMNS / 2;
     struct copies copies = {.width = (x->pixels - 1) * x->stride + x->taps,
-                            .columns = gradient->walk.columns <= half ? half : WEIR__TILE_COLUMNS,
+                            .columns = weir__panel_width(gradient->walk.columns),
                             .images = 1,
                             .rows = y->pixels};
     copies.line = copies.width * gradient->channels;
@@ -236,7 +236,7 @@ static int64_t channels_of(const struct weir__op_shape *shape, const struct weir
 static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
     const struct weir__conv_walk walk = weir__vector_conv_walk(shape, 0);
     return (struct weight_gradient){.walk = walk,
-                                    .deep = walk.depth >= WEIR__CONV_DEEP,
+                                    .deep = walk.depth >= DEEP_FROM,
                                     .in = shape->window.in,
                                     .out = shape->window.out,
                                     .images = shape->rows,
