@@ -15,8 +15,8 @@
 #include <assert.h>
 
 enum {
-    GATHERED_FROM = 64,  /* channels of the source */
-    GATHERED_BELOW = 12, /* pixels of a row, the most that a tile has */
+    GATHERED_FROM = 64,     /* channels of the source */
+    GATHERED_BELOW = 12,    /* pixels of a row, the most that a tile has */
     AREA_FLOATS = 1 << 15,  /* of copied rows */
     BLOCK_FLOATS = 1 << 17, /* of pixels that all taps go over */
     STRIP_PIXELS = 96,      /* whole tiles */
@@ -26,7 +26,7 @@ enum {
 _Static_assert(STRIP_PIXELS % WEIR__TILE_ROWS == 0, "a strip is whole tiles");
 
 /** One walk for all the micro-batch. */
-struct conv {
+struct conv_pass {
     const struct weir__conv_walk *walk;
     const float *from, *weights, *bias;
     float *to;
@@ -58,7 +58,7 @@ static bool gathers(const struct weir__conv_walk *walk) {
 
 /* ---- operands ---- */
 
-static const float *tile_weights(const struct conv *conv, const struct conv_block *block,
+static const float *tile_weights(const struct conv_pass *conv, const struct conv_block *block,
                                  int64_t column) {
     const struct weir__conv_walk *walk = conv->walk;
     int64_t tiles = count_of(walk->columns, WEIR__TILE_COLUMNS);
@@ -68,22 +68,23 @@ static const float *tile_weights(const struct conv *conv, const struct conv_bloc
 }
 
 /** From a pixel of the result to the next one. */
-static int64_t result_step(const struct conv *conv) {
+static int64_t result_step(const struct conv_pass *conv) {
     return conv->walk->x.to_step * conv->to_channels;
 }
 
 /** The first pixel of row `row` of all, at the block's first column. */
-static float *result_row(const struct conv *conv, const struct conv_block *block, int64_t row) {
+static float *result_row(const struct conv_pass *conv, const struct conv_block *block,
+                         int64_t row) {
     const struct weir__conv_axis *y = &conv->walk->y, *x = &conv->walk->x;
-    int64_t line = row / y->pixels * conv->to_plane.height + y->to_first +
-                   row % y->pixels * y->to_step;
+    int64_t line =
+        row / y->pixels * conv->to_plane.height + y->to_first + row % y->pixels * y->to_step;
     int64_t pixel = line * conv->to_plane.width + x->to_first;
     return conv->to + pixel * conv->to_channels + block->group * conv->walk->columns +
            block->column;
 }
 
-static struct weir__conv_image image_of(const struct conv *conv, const struct conv_block *block,
-                                        int64_t image) {
+static struct weir__conv_image image_of(const struct conv_pass *conv,
+                                        const struct conv_block *block, int64_t image) {
     int64_t pixels = conv->from_plane.height * conv->from_plane.width;
     return (struct weir__conv_image){.numbers = conv->from + image * pixels * conv->from_channels +
                                                 block->group * conv->walk->depth,
@@ -93,7 +94,7 @@ static struct weir__conv_image image_of(const struct conv *conv, const struct co
 }
 
 /** What chains begin with, for some rows of pixels. */
-static void begin(const struct conv *conv, const struct conv_block *block, int64_t row,
+static void begin(const struct conv_pass *conv, const struct conv_block *block, int64_t row,
                   int64_t rows) {
     const float *bias =
         conv->bias == NULL ? NULL : conv->bias + block->group * conv->walk->columns + block->column;
@@ -127,7 +128,7 @@ static int64_t rows_at_once(const struct weir__conv_walk *walk) {
 }
 
 /** One tile of columns for one row of pixels, whose first tap is copied at `from`. */
-static void multiply_row(const struct conv *conv, const struct conv_block *block, int64_t row,
+static void multiply_row(const struct conv_pass *conv, const struct conv_block *block, int64_t row,
                          int64_t column, const float *from) {
     const struct weir__conv_walk *walk = conv->walk;
     const struct weir__conv_range taps = weir__vector_conv_taps(&walk->y, row % walk->y.pixels);
@@ -149,7 +150,8 @@ static void multiply_row(const struct conv *conv, const struct conv_block *block
     weir__panel_product(&panel);
 }
 
-static void multiply_rows(const struct conv *conv, const struct conv_block *block, float *area) {
+static void multiply_rows(const struct conv_pass *conv, const struct conv_block *block,
+                          float *area) {
     const struct weir__conv_axis *y = &conv->walk->y, *x = &conv->walk->x;
     int64_t line = copied_width(conv->walk) * conv->walk->depth;
     for (int64_t row = block->row, end = row + block->rows; row < end;) {
@@ -170,8 +172,8 @@ static void multiply_rows(const struct conv *conv, const struct conv_block *bloc
 /* ---- many channels: strips of pixels ---- */
 
 /** Pixels that see the source by one tap, anywhere. */
-struct strip {
-    const struct conv *conv;
+struct pixel_strip {
+    const struct conv_pass *conv;
     const struct conv_block *block;
     float *area;
     int64_t tap, count;
@@ -184,8 +186,8 @@ static int64_t strip_row(const struct weir__conv_walk *walk) {
 }
 
 /** A tile by way of one whose rows are neighbours. */
-static void multiply_tile(const struct strip *strip, const struct weir__panel *given, int64_t first,
-                          int64_t column) {
+static void multiply_tile(const struct pixel_strip *strip, const struct weir__panel *given,
+                          int64_t first, int64_t column) {
     float c[WEIR__TILE_ROWS * WEIR__TILE_COLUMNS] = {0};
     struct weir__panel panel = *given;
     int64_t columns = least(strip->block->columns - column, WEIR__TILE_COLUMNS);
@@ -201,7 +203,7 @@ static void multiply_tile(const struct strip *strip, const struct weir__panel *g
 }
 
 /** All columns, and empties the strip. */
-static void multiply_strip(struct strip *strip) {
+static void multiply_strip(struct pixel_strip *strip) {
     const struct weir__conv_walk *walk = strip->conv->walk;
     int64_t row = strip_row(walk);
     struct weir__panel panel = {.a = strip->area,
@@ -224,8 +226,8 @@ static void multiply_strip(struct strip *strip) {
 }
 
 /** The pixels of a row that see the source's row from `from` on. */
-static void gather_row(struct strip *strip, const float *from, int64_t row, int64_t tap) {
-    const struct conv *conv = strip->conv;
+static void gather_row(struct pixel_strip *strip, const float *from, int64_t row, int64_t tap) {
+    const struct conv_pass *conv = strip->conv;
     const struct weir__conv_axis *x = &conv->walk->x;
     const struct weir__conv_range pixels = weir__vector_conv_pixels(x, tap);
     float *to = result_row(conv, strip->block, row);
@@ -238,8 +240,8 @@ static void gather_row(struct strip *strip, const float *from, int64_t row, int6
 }
 
 /** Some rows of the block by all taps. */
-static void multiply_taps(struct strip *strip, int64_t row, int64_t rows) {
-    const struct conv *conv = strip->conv;
+static void multiply_taps(struct pixel_strip *strip, int64_t row, int64_t rows) {
+    const struct conv_pass *conv = strip->conv;
     const struct weir__conv_axis *y = &conv->walk->y, *x = &conv->walk->x;
     begin(conv, strip->block, row, rows);
     for (int64_t tap = 0; tap < y->taps * x->taps; tap++) {
@@ -255,9 +257,10 @@ static void multiply_taps(struct strip *strip, int64_t row, int64_t rows) {
     }
 }
 
-static void multiply_strips(const struct conv *conv, const struct conv_block *block, float *area) {
+static void multiply_strips(const struct conv_pass *conv, const struct conv_block *block,
+                            float *area) {
     const struct weir__conv_walk *walk = conv->walk;
-    struct strip strip = {.conv = conv, .block = block, .area = area};
+    struct pixel_strip strip = {.conv = conv, .block = block, .area = area};
     int64_t pixels = BLOCK_FLOATS / (walk->depth + block->columns);
     int64_t rows = (pixels < STRIP_PIXELS ? STRIP_PIXELS : pixels) / walk->x.pixels;
     if (rows < 1) rows = 1;
@@ -276,7 +279,7 @@ static int64_t area_of(const struct weir__conv_walk *walk) {
 }
 
 static void multiply_part(void *context, uint32_t part, uint32_t member) {
-    const struct conv *conv = context;
+    const struct conv_pass *conv = context;
     int64_t across = count_of(conv->walk->columns, conv->columns);
     int64_t down = count_of(conv->all_rows, conv->rows);
     struct conv_block block = {.group = part / (across * down),
@@ -292,14 +295,13 @@ static void multiply_part(void *context, uint32_t part, uint32_t member) {
 }
 
 /** Halves blocks until there are enough of them for the team. */
-static int64_t cut_blocks(struct conv *conv, double work, uint32_t threads) {
+static int64_t cut_blocks(struct conv_pass *conv, double work, uint32_t threads) {
     const struct weir__conv_walk *walk = conv->walk;
     double wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
     if (wanted > work / WEIR__SHARED_LEAST) wanted = work / WEIR__SHARED_LEAST;
     for (int64_t down = 1, across = 1;;) {
         conv->rows = count_of(conv->all_rows, down);
-        conv->columns =
-            weir__vector_conv_up(count_of(walk->columns, across), WEIR__TILE_COLUMNS);
+        conv->columns = weir__vector_conv_up(count_of(walk->columns, across), WEIR__TILE_COLUMNS);
         int64_t count = walk->groups * count_of(conv->all_rows, conv->rows) *
                         count_of(walk->columns, conv->columns);
         bool narrow = conv->columns <= WEIR__TILE_COLUMNS;
@@ -315,22 +317,24 @@ static int run(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
     const struct weir__window *window = &shape->window;
-    struct conv conv = {.from = call->in[0],
-                        .weights = call->packed,
-                        .bias = shape->has_bias && !back ? call->in[2] : NULL,
-                        .to = call->out[0],
-                        .from_plane = back ? window->out : window->in,
-                        .to_plane = back ? window->in : window->out,
-                        .from_channels = back ? shape->out : shape->in,
-                        .to_channels = back ? shape->in : shape->out,
-                        .workspace = call->workspace};
+    struct conv_pass conv = {.from = call->in[0],
+                             .weights = call->packed,
+                             .bias = shape->has_bias && !back ? call->in[2] : NULL,
+                             .to = call->out[0],
+                             .from_plane = back ? window->out : window->in,
+                             .to_plane = back ? window->in : window->out,
+                             .from_channels = back ? shape->out : shape->in,
+                             .to_channels = back ? shape->in : shape->out,
+                             .workspace = call->workspace};
     int64_t phases = weir__vector_conv_phases(shape);
     double work = weir__conv_multiply_adds(shape, shape->rows) / (double)phases;
     for (int64_t phase = 0; phase < phases; phase++) {
         const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
         conv.walk = &walk;
         conv.all_rows = shape->rows * walk.y.pixels;
-        if (conv.all_rows > 0 && walk.x.pixels > 0)
+        if (walk.single)
+            weir__vector_conv_single_walk(call, &walk, conv.weights);
+        else if (conv.all_rows > 0 && walk.x.pixels > 0)
             weir__share(call, cut_blocks(&conv, work, shape->threads), work, multiply_part, &conv);
         conv.weights += weir__vector_conv_packed(&walk);
     }
@@ -340,13 +344,13 @@ static int run(const struct weir__op_call *call) {
 /* ---- the ops ---- */
 
 int weir__vector_measure_conv2d(const struct weir__op_shape *shape, size_t *workspace) {
-    struct weir__op_shape other;
-    const struct weir__kernel *kernel = weir__vector_conv_elsewhere(shape, &other);
+    struct weir__op_shape product;
     int64_t most = 0;
-    if (kernel != NULL) return kernel->measure(&other, workspace);
+    if (weir__conv_as_product(shape, &product))
+        return weir__vector_f32[product.op].measure(&product, workspace);
     for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
         const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
-        if (most < area_of(&walk)) most = area_of(&walk);
+        if (!walk.single && most < area_of(&walk)) most = area_of(&walk);
     }
     return weir__multiply((size_t)most * sizeof(float), shape->threads, workspace)
                ? WEIR_OK
@@ -355,11 +359,10 @@ int weir__vector_measure_conv2d(const struct weir__op_shape *shape, size_t *work
 
 int weir__vector_conv2d(const struct weir__op_call *call) {
     struct weir__op_call same = *call;
-    struct weir__op_shape other;
-    const struct weir__kernel *kernel = weir__vector_conv_elsewhere(call->shape, &other);
-    if (kernel == NULL) return run(call);
-    same.shape = &other;
-    return kernel->run(&same);
+    struct weir__op_shape product;
+    if (!weir__conv_as_product(call->shape, &product)) return run(call);
+    same.shape = &product;
+    return weir__vector_f32[product.op].run(&same);
 }
 
 int weir__vector_conv2d_grad_input(const struct weir__op_call *call) {

@@ -26,6 +26,7 @@ struct weir__conv_walk {
     int64_t groups;
     int64_t depth, columns; /**< channels of a group of the source, and of the result */
     bool back;              /**< of the gradient of the input */
+    bool single;            /**< see weir__vector_conv_is_single */
 };
 
 struct weir__conv_range {
@@ -39,10 +40,6 @@ struct weir__conv_image {
     int64_t channels, depth; /**< of a pixel, and wanted */
 };
 
-/** The kernel that serves a shape instead of the walk, with its shape: a 1x1 convolution is a
- * product, and groups of single channels are plain loops. NULL: none does. */
-const struct weir__kernel *weir__vector_conv_elsewhere(const struct weir__op_shape *shape,
-                                                       struct weir__op_shape *other);
 int64_t weir__vector_conv_phases(const struct weir__op_shape *shape);
 struct weir__conv_walk weir__vector_conv_walk(const struct weir__op_shape *shape, int64_t phase);
 /** The taps by which pixel t sees the source, and the pixels that see it by tap m. */
@@ -54,7 +51,15 @@ struct weir__conv_range weir__vector_conv_pixels(const struct weir__conv_axis *a
 void weir__vector_conv_copy(const struct weir__conv_image *image, struct weir__conv_range rows,
                             int64_t left, int64_t width, float *to);
 
-/** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column). */
+/** Groups of one channel in and out, which are many: vector_conv_single.c. */
+bool weir__vector_conv_is_single(const struct weir__op_shape *shape);
+/** One phase, all rows. */
+void weir__vector_conv_single_walk(const struct weir__op_call *call,
+                                   const struct weir__conv_walk *walk, const float *weights);
+void weir__vector_conv_single_weight(const struct weir__op_call *call);
+
+/** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column), or of
+ * single channels (tap y, tap x, channel), these up to a multiple of 16. */
 int64_t weir__vector_conv_packed(const struct weir__conv_walk *walk);
 int64_t weir__vector_conv_least(int64_t a, int64_t b);
 /** The next multiple of `unit`. */

@@ -12,22 +12,18 @@ int64_t weir__vector_conv_up(int64_t count, int64_t unit) {
     return (count + unit - 1) / unit * unit;
 }
 
-const struct weir__kernel *weir__vector_conv_elsewhere(const struct weir__op_shape *shape,
-                                                       struct weir__op_shape *other) {
-    if (weir__conv_as_product(shape, other)) return &weir__vector_f32[other->op];
-    *other = *shape;
+bool weir__vector_conv_is_single(const struct weir__op_shape *shape) {
     int64_t groups = shape->window.groups;
-    bool single = groups > 1 && shape->in == groups && shape->out == groups;
-    return single ? &weir__reference_f32[shape->op] : NULL;
+    return groups > 1 && shape->in == groups && shape->out == groups;
 }
 
 /* ---- axes ---- */
 
-struct side {
+struct conv_side {
     int64_t in, out, kernel, stride, padding;
 };
 
-static struct weir__conv_axis forward_axis(const struct side *side) {
+static struct weir__conv_axis forward_axis(const struct conv_side *side) {
     return (struct weir__conv_axis){.pixels = side->out,
                                     .to_step = 1,
                                     .sources = side->in,
@@ -39,7 +35,7 @@ static struct weir__conv_axis forward_axis(const struct side *side) {
 
 /** Of the input's pixels i with (i + padding) % stride = phase: these see the taps phase, phase +
  * stride and so on, here from the last to the first. */
-static struct weir__conv_axis back_axis(const struct side *side, int64_t phase) {
+static struct weir__conv_axis back_axis(const struct conv_side *side, int64_t phase) {
     int64_t stride = side->stride, shift = side->padding % stride;
     int64_t i = (phase - shift + stride) % stride;
     int64_t taps = phase < side->kernel ? (side->kernel - 1 - phase) / stride + 1 : 0;
@@ -63,16 +59,17 @@ int64_t weir__vector_conv_phases(const struct weir__op_shape *shape) {
 struct weir__conv_walk weir__vector_conv_walk(const struct weir__op_shape *shape, int64_t phase) {
     const struct weir__window *w = &shape->window;
     assert(phase < weir__vector_conv_phases(shape));
-    const struct side y = {w->in.height, w->out.height, w->kernel.height, w->stride.height,
-                           w->padding.height};
-    const struct side x = {w->in.width, w->out.width, w->kernel.width, w->stride.width,
-                           w->padding.width};
+    const struct conv_side y = {w->in.height, w->out.height, w->kernel.height, w->stride.height,
+                                w->padding.height};
+    const struct conv_side x = {w->in.width, w->out.width, w->kernel.width, w->stride.width,
+                                w->padding.width};
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
     int64_t in = shape->in / w->groups, out = shape->out / w->groups;
     return (struct weir__conv_walk){
         .y = back ? back_axis(&y, phase / w->stride.width) : forward_axis(&y),
         .x = back ? back_axis(&x, phase % w->stride.width) : forward_axis(&x),
         .groups = w->groups,
+        .single = weir__vector_conv_is_single(shape),
         .depth = back ? out : in,
         .columns = back ? in : out,
         .back = back};
@@ -136,6 +133,8 @@ static int64_t tile_floats(const struct weir__conv_walk *walk) {
 }
 
 int64_t weir__vector_conv_packed(const struct weir__conv_walk *walk) {
+    if (walk->single)
+        return walk->y.taps * walk->x.taps * weir__vector_conv_up(walk->groups, LANES);
     return walk->groups * tiles_of(walk) * tile_floats(walk);
 }
 
@@ -153,7 +152,8 @@ static int64_t tap_of(const struct weir__conv_axis *axis, int64_t tap) {
     return distance % axis->tap_step == 0 && m >= 0 && m < axis->taps ? m : -1;
 }
 
-/** Where the rows of the kernel's taps from `first` on go in a tile, as tap * depth; -1: nowhere. */
+/** Where the rows of the kernel's taps from `first` on go in a tile, as tap * depth; -1: nowhere.
+ */
 static void place_taps(const struct packing *packing, int64_t first, int64_t count,
                        int64_t places[LANES]) {
     const struct weir__conv_walk *walk = packing->walk;
@@ -198,10 +198,24 @@ static void pack_part(void *context, uint32_t part, uint32_t member) {
     }
 }
 
+static void pack_single(const struct packing *packing) {
+    const struct weir__conv_walk *walk = packing->walk;
+    int64_t taps = packing->kernel.height * packing->kernel.width;
+    int64_t padded = weir__vector_conv_up(walk->groups, LANES);
+    memset(packing->to, 0, (size_t)weir__vector_conv_packed(walk) * sizeof *packing->to);
+    for (int64_t tap = 0; tap < taps; tap++) {
+        int64_t y = tap_of(&walk->y, tap / packing->kernel.width);
+        int64_t x = tap_of(&walk->x, tap % packing->kernel.width);
+        float *to = packing->to + (y * walk->x.taps + x) * padded;
+        for (int64_t c = 0; c < walk->groups && y >= 0 && x >= 0; c++)
+            to[c] = packing->weight[c * taps + tap];
+    }
+}
+
 int weir__vector_measure_pack_conv2d(const struct weir__op_shape *shape, size_t *bytes) {
     struct weir__op_shape product;
     *bytes = 0;
-    if (weir__vector_conv_elsewhere(shape, &product) != NULL) return WEIR_OK;
+    if (weir__conv_as_product(shape, &product)) return WEIR_OK;
     for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
         const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
         *bytes += (size_t)weir__vector_conv_packed(&walk) * sizeof(float);
@@ -211,14 +225,16 @@ int weir__vector_measure_pack_conv2d(const struct weir__op_shape *shape, size_t 
 
 int weir__vector_pack_conv2d(const struct weir__op_call *call, void *packed) {
     const struct weir__op_shape *shape = call->shape;
-    struct packing packing = {
-        .kernel = shape->window.kernel, .weight = call->in[1], .to = packed};
+    struct packing packing = {.kernel = shape->window.kernel, .weight = call->in[1], .to = packed};
     assert(shape->op != WEIR__OP_conv2d_grad_weight);
     for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
         const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
         packing.walk = &walk;
-        weir__share(call, walk.groups * tiles_of(&walk), 8.0 * (double)weir__vector_conv_packed(&walk),
-                    pack_part, &packing);
+        double work = 8.0 * (double)weir__vector_conv_packed(&walk); /* as long as memory takes */
+        if (walk.single)
+            pack_single(&packing);
+        else
+            weir__share(call, walk.groups * tiles_of(&walk), work, pack_part, &packing);
         packing.to += weir__vector_conv_packed(&walk);
     }
     return WEIR_OK;

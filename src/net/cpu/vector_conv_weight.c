@@ -85,8 +85,7 @@ static int64_t lay_out(const struct weight_gradient *gradient, float *memory,
                        struct weight_areas *areas) {
     const struct weir__conv_walk *walk = &gradient->walk;
     const struct copies copies = copies_of(gradient);
-    int64_t sums =
-        walk->y.taps * walk->x.taps * gradient->channels * WEIR__TILE_COLUMNS;
+    int64_t sums = walk->y.taps * walk->x.taps * gradient->channels * WEIR__TILE_COLUMNS;
     int64_t dy = sums + copies.images * copies.dy_image;
     if (memory != NULL) *areas = (struct weight_areas){memory, memory + dy, memory + sums};
     return weir__vector_conv_up(dy + copies.images * copies.image, LANES);
@@ -208,8 +207,9 @@ static void make_part(void *context, uint32_t part, uint32_t member) {
     block.in_count = least(walk->depth - block.in, gradient->channels);
     block.out_count = least(walk->columns - block.out, WEIR__TILE_COLUMNS);
     lay_out(gradient, gradient->workspace + member * lay_out(gradient, NULL, NULL), &areas);
-    memset(areas.sums, 0, (size_t)(walk->y.taps * walk->x.taps * block.in_count) *
-                              WEIR__TILE_COLUMNS * sizeof *areas.sums);
+    memset(areas.sums, 0,
+           (size_t)(walk->y.taps * walk->x.taps * block.in_count) * WEIR__TILE_COLUMNS *
+               sizeof *areas.sums);
     add_pixels(gradient, &block, &areas);
     for (int64_t out = 0; out < block.out_count; out += LANES)
         deliver(gradient, &block, out, areas.sums);
@@ -244,9 +244,11 @@ static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
 }
 
 int weir__vector_measure_conv2d_grad_weight(const struct weir__op_shape *shape, size_t *workspace) {
-    struct weir__op_shape other;
-    const struct weir__kernel *kernel = weir__vector_conv_elsewhere(shape, &other);
-    if (kernel != NULL) return kernel->measure(&other, workspace);
+    struct weir__op_shape product;
+    *workspace = 0;
+    if (weir__conv_as_product(shape, &product))
+        return weir__vector_f32[product.op].measure(&product, workspace);
+    if (weir__vector_conv_is_single(shape)) return WEIR_OK;
     const struct weight_gradient gradient = gradient_of(shape);
     size_t each = (size_t)lay_out(&gradient, NULL, NULL) * sizeof(float);
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
@@ -255,11 +257,14 @@ int weir__vector_measure_conv2d_grad_weight(const struct weir__op_shape *shape, 
 int weir__vector_conv2d_grad_weight(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__op_call same = *call;
-    struct weir__op_shape other;
-    const struct weir__kernel *kernel = weir__vector_conv_elsewhere(shape, &other);
-    if (kernel != NULL) {
-        same.shape = &other;
-        return kernel->run(&same);
+    struct weir__op_shape product;
+    if (weir__conv_as_product(shape, &product)) {
+        same.shape = &product;
+        return weir__vector_f32[product.op].run(&same);
+    }
+    if (weir__vector_conv_is_single(shape)) {
+        weir__vector_conv_single_weight(call);
+        return WEIR_OK;
     }
     struct weight_gradient gradient = gradient_of(shape);
     const struct weir__conv_walk *walk = &gradient.walk;

@@ -59,8 +59,12 @@ VECTOR_INLINE vregister multiply_add_8(float a, vregister b, vregister c) {
 
 /** As many numbers as a tile's register has: all its lanes, or 8. */
 VECTOR_INLINE vregister load(const float *from, const int columns) {
-    vregister v = {0};
-    memcpy(&v, from, columns < REGISTER_LANES ? 8 * sizeof *from : sizeof v);
+    vregister v;
+#if defined(__AVX512F__)
+    if (columns < REGISTER_LANES) return (vregister)_mm512_castps256_ps512(_mm256_loadu_ps(from));
+#endif
+    assert(columns >= REGISTER_LANES);
+    memcpy(&v, from, sizeof v);
     return v;
 }
 
