@@ -15,7 +15,7 @@ struct weir__op_shape kernel_any_shape(enum weir__op_code op);
 
 /** custom and custom_grad: no backend has them. Tests of all ops leave these two out. */
 bool kernel_is_the_users(enum weir__op_code op);
-/** Ops without a vector row: the reference serves where oneDNN does not. The one list of them. */
+/** Ops without a vector row, which are CUDA's only. The one list of them. */
 bool kernel_lacks_vector(enum weir__op_code op);
 
 /** Inputs of one call, and what accumulating outputs held before it. */
@@ -51,8 +51,8 @@ enum kernel_backend {
 };
 /** "f64 reference" … */
 const char *kernel_backend_name(enum kernel_backend backend);
-/** KERNEL_FAST is what a net gets: oneDNN's row where there is one. KERNEL_VECTOR is the reference
- * for ops that kernel_lacks_vector. NULL: CUDA has none. */
+/** KERNEL_FAST is what a net gets: oneDNN's row where there is one, else the vector row.
+ * KERNEL_VECTOR is the reference for ops that kernel_lacks_vector. NULL: CUDA has none. */
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend);
 
 /** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that;

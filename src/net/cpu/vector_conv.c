@@ -9,6 +9,9 @@
  * images with many channels, the pixels that see the source by one tap are gathered in strips,
  * whatever rows and images they are in, and chained to the result: so images of a few pixels fill
  * tiles, and what pads them costs nothing. Channels and pixels of a row alone decide which.
+ *
+ * For the U-Net (2, 16) at 96 x 96, 16 rows, on one core of a Zen 4, with packing, against oneDNN
+ * 2.6: forward 98% of its speed with AVX-512 and 115% with AVX2, back 93% and 106%.
  */
 #include "net/cpu/vector_conv.h"
 

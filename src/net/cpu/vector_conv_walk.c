@@ -164,37 +164,53 @@ static void place_taps(const struct packing *packing, int64_t first, int64_t cou
     }
 }
 
-/** One tile of columns, for some taps: kernels, `j_step` apart, become the columns of its rows. */
-static void pack_taps(const struct packing *packing, const float *kernels, int64_t d_step,
-                      int64_t j_step, int64_t columns, int64_t taps, const int64_t *places,
-                      float *to) {
-    float rows[LANES * WEIR__TILE_COLUMNS];
-    const size_t bytes = WEIR__TILE_COLUMNS * sizeof *to;
-    for (int64_t d = 0; d < packing->walk->depth; d++, kernels += d_step) {
-        weir__panel_pack_rows(rows, WEIR__TILE_COLUMNS, kernels, j_step, columns, taps, 1);
+/** Kernels of 16 columns at most, `distance` apart, some taps of each: column[tap] in `rows`. Whole
+ * vectors are read as far as there are weights. */
+VECTOR_INLINE void turn_kernels(const float *kernels, int64_t distance, int64_t columns,
+                                int64_t taps, const float *end, vfloat rows[LANES]) {
+    bool inside = end - kernels >= (columns - 1) * distance + LANES;
+    V_UNROLL
+    for (int j = 0; j < LANES; j++)
+        rows[j] = j >= columns ? v_all(0)
+                  : inside     ? v_load(kernels + j * distance)
+                               : v_load_some(kernels + j * distance, taps);
+    v_transpose(rows);
+}
+
+/** Some columns of a tile, some taps, all of the depth. */
+static void pack_columns(const struct packing *packing, const float *kernels, int64_t columns,
+                         int64_t first_tap, float *to) {
+    const struct weir__conv_walk *walk = packing->walk;
+    int64_t all = packing->kernel.height * packing->kernel.width;
+    int64_t taps = weir__vector_conv_least(all - first_tap, LANES), places[LANES];
+    int64_t d_step = walk->back ? walk->columns * all : all;
+    int64_t distance = walk->back ? all : walk->depth * all;
+    const float *end = packing->weight + walk->groups * walk->depth * walk->columns * all;
+    place_taps(packing, first_tap, taps, places);
+    for (int64_t d = 0; d < walk->depth; d++, kernels += d_step) {
+        vfloat rows[LANES];
+        turn_kernels(kernels, distance, columns, taps, end, rows);
         for (int64_t k = 0; k < taps; k++)
-            if (places[k] >= 0)
-                memcpy(to + (places[k] + d) * WEIR__TILE_COLUMNS, rows + k * WEIR__TILE_COLUMNS,
-                       bytes);
+            if (places[k] >= 0) v_store(to + (places[k] + d) * WEIR__TILE_COLUMNS, rows[k]);
     }
 }
 
+/** One tile of columns. */
 static void pack_part(void *context, uint32_t part, uint32_t member) {
     const struct packing *packing = context;
     const struct weir__conv_walk *walk = packing->walk;
     int64_t taps = packing->kernel.height * packing->kernel.width, tiles = tiles_of(walk);
     int64_t group = part / tiles, column = part % tiles * WEIR__TILE_COLUMNS;
-    int64_t per_out = walk->back ? walk->columns : walk->depth; /* kernels */
-    int64_t d_step = (walk->back ? per_out : 1) * taps, j_step = (walk->back ? 1 : per_out) * taps;
-    int64_t columns = weir__vector_conv_least(walk->columns - column, WEIR__TILE_COLUMNS);
-    const float *kernels =
-        packing->weight + group * walk->depth * walk->columns * taps + column * j_step;
+    int64_t distance = walk->back ? taps : walk->depth * taps;
+    const float *kernels = packing->weight + group * walk->depth * walk->columns * taps;
+    float *to = packing->to + part * tile_floats(walk);
     (void)member;
-    for (int64_t first = 0; first < taps; first += LANES) {
-        int64_t places[LANES], count = weir__vector_conv_least(taps - first, LANES);
-        place_taps(packing, first, count, places);
-        pack_taps(packing, kernels + first, d_step, j_step, columns, count, places,
-                  packing->to + part * tile_floats(walk));
+    for (int64_t j = 0; j < WEIR__TILE_COLUMNS; j += LANES) {
+        int64_t left = walk->columns - column - j;
+        int64_t first = left > 0 ? column + j : 0;
+        for (int64_t tap = 0; tap < taps; tap += LANES)
+            pack_columns(packing, kernels + first * distance + tap,
+                         weir__vector_conv_least(left < 0 ? 0 : left, LANES), tap, to + j);
     }
 }
 

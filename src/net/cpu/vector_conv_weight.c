@@ -8,6 +8,8 @@
  * holds, copied side by side, dy's columns as panels and the input with the zeros that pad its
  * columns. Then one row of taps is one run of neighbours, and few channels fill a tile, too. Of
  * many channels each tap is a product of its own, of the pixels inside the image.
+ *
+ * As in vector_conv.c: 106% of oneDNN's speed with AVX-512, 156% with AVX2.
  */
 #include "net/cpu/vector_conv.h"
 
