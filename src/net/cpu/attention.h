@@ -23,16 +23,16 @@ struct weir__head {
 };
 
 /** Multiply-adds of all heads' forward pass. */
-double weir__attention_work(const struct weir__op_shape *shape);
+double VECTOR(attention_work)(const struct weir__op_shape *shape);
 /** Fills what all heads of a shape share; pointers are NULL. */
-struct weir__head weir__head_of(const struct weir__op_shape *shape);
+struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape);
 /** Keys that a block of queries from `first` on sees: those before its end, or all. */
-int64_t weir__head_keys(const struct weir__head *head, int64_t first);
+int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first);
 /** Queries in the block from `first` on: 32, or what is left. */
-int64_t weir__head_queries(const struct weir__head *head, int64_t first);
+int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first);
 /** c (rows, head's padded size) by panels of columns; a, b, modes and distances as in `panel`,
  * whose columns are ignored. */
-void weir__head_product(const struct weir__head *head, const struct weir__panel *panel);
+void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel);
 
 /** Whether some query of the block from `first` on does not see `key`. */
 VECTOR_INLINE bool weir__head_masks(const struct weir__head *head, int64_t first, int64_t key) {

@@ -14,7 +14,7 @@
 
 enum { KEYS_AT_ONCE = 128 };
 
-struct weir__head weir__head_of(const struct weir__op_shape *shape) {
+struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape) {
     assert(shape->heads >= 1 && shape->width % shape->heads == 0);
     int64_t size = shape->width / shape->heads;
     return (struct weir__head){.tokens = shape->tokens,
@@ -25,28 +25,28 @@ struct weir__head weir__head_of(const struct weir__op_shape *shape) {
                                .scale = 1 / sqrtf((float)size)};
 }
 
-double weir__attention_work(const struct weir__op_shape *shape) {
+double VECTOR(attention_work)(const struct weir__op_shape *shape) {
     double tokens = (double)shape->tokens;
     return (double)shape->rows * tokens * tokens * (double)shape->width;
 }
 
-int64_t weir__head_keys(const struct weir__head *head, int64_t first) {
+int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first) {
     assert(first >= 0 && first < head->tokens);
-    return head->sees_all ? head->tokens : first + weir__head_queries(head, first);
+    return head->sees_all ? head->tokens : first + VECTOR(head_queries)(head, first);
 }
 
-int64_t weir__head_queries(const struct weir__head *head, int64_t first) {
+int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first) {
     return first + WEIR__PANEL < head->tokens ? WEIR__PANEL : head->tokens - first;
 }
 
-void weir__head_product(const struct weir__head *head, const struct weir__panel *panel) {
+void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel) {
     assert(head->padded % LANES == 0);
     struct weir__panel part = *panel;
     for (int64_t j = 0; j < head->padded; j += WEIR__PANEL) {
         part.b = panel->b + j;
         part.c = panel->c + j;
         part.columns = head->padded - j < WEIR__PANEL ? head->padded - j : WEIR__PANEL;
-        weir__panel_product(&part);
+        VECTOR(panel_product)(&part);
     }
 }
 
@@ -70,8 +70,8 @@ static size_t lay_out(const struct weir__head *head, float *memory, struct forwa
     return end;
 }
 
-int weir__vector_measure_attention(const struct weir__op_shape *shape, size_t *workspace) {
-    struct weir__head head = weir__head_of(shape);
+int VECTOR(measure_attention)(const struct weir__op_shape *shape, size_t *workspace) {
+    struct weir__head head = VECTOR(head_of)(shape);
     bool fits =
         weir__multiply(lay_out(&head, NULL, NULL), shape->threads * sizeof(float), workspace);
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
@@ -117,7 +117,7 @@ VECTOR_INLINE void exponentials(float *scores, int64_t keys, const vfloat larges
 /** y (queries, size) = exponentials^T * v / sums. */
 static void weigh_values(const struct weir__head *head, const struct forward_areas *areas,
                          int64_t first, const float *sums, float *y) {
-    int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
+    int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
     for (int64_t j = 0; j < keys; j += KEYS_AT_ONCE) {
         struct weir__panel panel = {.a = areas->scores + j * WEIR__PANEL,
                                     .a_row = 1,
@@ -129,7 +129,7 @@ static void weigh_values(const struct weir__head *head, const struct forward_are
                                     .rows = queries,
                                     .depth = keys - j < KEYS_AT_ONCE ? keys - j : KEYS_AT_ONCE,
                                     .mode = j == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
-        weir__head_product(head, &panel);
+        VECTOR(head_product)(head, &panel);
     }
     for (int64_t r = 0; r < queries; r++) {
         const float *from = areas->y + r * head->padded;
@@ -143,9 +143,9 @@ static void weigh_values(const struct weir__head *head, const struct forward_are
 static void attend_block(const struct weir__head *head, const struct forward_areas *areas,
                          int64_t first, float *y, float *lse) {
     assert(first % WEIR__PANEL == 0);
-    int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
+    int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
     int64_t stride = 3 * head->width;
-    weir__panel_pack_rows(areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries,
+    VECTOR(panel_pack_rows)(areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries,
                           head->size, head->scale);
     struct weir__panel panel = {.a = head->k,
                                 .a_row = stride,
@@ -158,7 +158,7 @@ static void attend_block(const struct weir__head *head, const struct forward_are
                                 .depth = head->size,
                                 .columns = WEIR__PANEL,
                                 .mode = WEIR__PANEL_SET};
-    weir__panel_product(&panel);
+    VECTOR(panel_product)(&panel);
 
     vfloat largest[2], sums[2];
     float total[2 * LANES];
@@ -179,7 +179,7 @@ static void attend_block(const struct weir__head *head, const struct forward_are
 static void attend_head(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
-    struct weir__head head = weir__head_of(shape);
+    struct weir__head head = VECTOR(head_of)(shape);
     struct forward_areas areas = {0};
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
     int64_t row = part / shape->heads, column = part % shape->heads * head.size;
@@ -188,15 +188,15 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     head.v = head.k + head.width;
     float *lse = (float *)call->out[1] + part * head.tokens;
     float *y = (float *)call->out[0] + row * head.tokens * head.width + column;
-    weir__panel_pack(areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size,
+    VECTOR(panel_pack)(areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size,
                      head.tokens, 1);
     for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
         attend_block(&head, &areas, first, y + first * head.width, lse + first);
 }
 
-int weir__vector_attention(const struct weir__op_call *call) {
+int VECTOR(attention)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    weir__share(call, shape->rows * shape->heads, weir__attention_work(shape), attend_head,
+    weir__share(call, shape->rows * shape->heads, VECTOR(attention_work)(shape), attend_head,
                 (void *)(uintptr_t)call);
     return WEIR_OK;
 }

@@ -39,8 +39,8 @@ static size_t lay_out(const struct weir__head *head, float *memory, struct grad_
     return 3 * all + 3 * block + 2 * panel + 2 * scores;
 }
 
-int weir__vector_measure_attention_grad(const struct weir__op_shape *shape, size_t *workspace) {
-    struct weir__head head = weir__head_of(shape);
+int VECTOR(measure_attention_grad)(const struct weir__op_shape *shape, size_t *workspace) {
+    struct weir__head head = VECTOR(head_of)(shape);
     bool fits =
         weir__multiply(lay_out(&head, NULL, NULL), shape->threads * sizeof(float), workspace);
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
@@ -93,7 +93,7 @@ static void score(const struct weir__head *head, const float *rows, const float 
                                 .depth = head->size,
                                 .columns = WEIR__PANEL,
                                 .mode = WEIR__PANEL_SET};
-    weir__panel_product(&panel);
+    VECTOR(panel_product)(&panel);
 }
 
 /** to (keys, padded) += weights (keys, 32) * rows (32, padded). */
@@ -110,12 +110,12 @@ static void spread(const struct weir__head *head, const float *weights, const fl
                                 .rows = keys,
                                 .depth = queries,
                                 .mode = WEIR__PANEL_CHAIN};
-    weir__head_product(head, &panel);
+    VECTOR(head_product)(head, &panel);
 }
 
 static void add_chunk(const struct weir__head *head, const struct grad_areas *areas,
                       const struct grad_block *block, int64_t key, int64_t keys) {
-    assert(key + keys <= weir__head_keys(head, block->first));
+    assert(key + keys <= VECTOR(head_keys)(head, block->first));
     int64_t stride = 3 * head->width;
     score(head, head->k + key * stride, areas->query_panel, areas->p, keys);
     score(head, head->v + key * stride, areas->dy_panel, areas->dscores, keys);
@@ -133,7 +133,7 @@ static void add_chunk(const struct weir__head *head, const struct grad_areas *ar
                                 .rows = block->queries,
                                 .depth = keys,
                                 .mode = key == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
-    weir__head_product(head, &panel);
+    VECTOR(head_product)(head, &panel);
 }
 
 /* ---- a block of queries ---- */
@@ -170,17 +170,17 @@ static void write_rows(const struct weir__head *head, float *to, int64_t stride,
 static void add_block(const struct weir__head *head, const struct gradients *gradients,
                       const struct grad_areas *areas, int64_t first) {
     assert(first % WEIR__PANEL == 0);
-    struct grad_block block = {.first = first, .queries = weir__head_queries(head, first)};
-    int64_t stride = 3 * head->width, keys = weir__head_keys(head, first);
+    struct grad_block block = {.first = first, .queries = VECTOR(head_queries)(head, first)};
+    int64_t stride = 3 * head->width, keys = VECTOR(head_keys)(head, first);
     const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
-    weir__panel_pack_rows(areas->query_panel, WEIR__PANEL, q, stride, block.queries, head->size,
+    VECTOR(panel_pack_rows)(areas->query_panel, WEIR__PANEL, q, stride, block.queries, head->size,
                           head->scale);
-    weir__panel_pack_rows(areas->dy_panel, WEIR__PANEL, dy, head->width, block.queries, head->size,
+    VECTOR(panel_pack_rows)(areas->dy_panel, WEIR__PANEL, dy, head->width, block.queries, head->size,
                           1);
-    weir__panel_pack(areas->queries, head->padded, head->padded, q, stride, head->size,
+    VECTOR(panel_pack)(areas->queries, head->padded, head->padded, q, stride, head->size,
                      block.queries, head->scale);
-    weir__panel_pack(areas->dy, head->padded, head->padded, dy, head->width, head->size,
+    VECTOR(panel_pack)(areas->dy, head->padded, head->padded, dy, head->width, head->size,
                      block.queries, 1);
     for (int64_t key = 0; key < keys; key += KEYS_AT_ONCE)
         add_chunk(head, areas, &block, key, keys - key < KEYS_AT_ONCE ? keys - key : KEYS_AT_ONCE);
@@ -192,7 +192,7 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
                                const struct grad_areas *areas) {
     int64_t stride = 3 * head->width, tokens = head->tokens;
     size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
-    weir__panel_pack(areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens,
+    VECTOR(panel_pack)(areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens,
                      1);
     memset(areas->dkeys, 0, bytes);
     memset(areas->dvalues, 0, bytes);
@@ -206,7 +206,7 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
 static void differentiate_part(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
-    struct weir__head head = weir__head_of(shape);
+    struct weir__head head = VECTOR(head_of)(shape);
     struct grad_areas areas = {0};
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
     int64_t row = part / shape->heads, column = part % shape->heads * head.size;
@@ -225,9 +225,9 @@ static void differentiate_part(void *context, uint32_t part, uint32_t member) {
     differentiate_head(&head, &gradients, &areas);
 }
 
-int weir__vector_attention_grad(const struct weir__op_call *call) {
+int VECTOR(attention_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    weir__share(call, shape->rows * shape->heads, 2 * weir__attention_work(shape),
+    weir__share(call, shape->rows * shape->heads, 2 * VECTOR(attention_work)(shape),
                 differentiate_part, (void *)(uintptr_t)call);
     return WEIR_OK;
 }

@@ -16,7 +16,7 @@ struct query {
     float *scores;      /* (heads, places) */
 };
 
-int weir__vector_measure_attention_cached(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_attention_cached)(const struct weir__op_shape *shape, size_t *workspace) {
     *workspace = (size_t)shape->heads * (size_t)shape->table * sizeof(float);
     return WEIR_OK;
 }
@@ -69,7 +69,7 @@ static void weigh_values(const struct query *query, float *y) {
         for (int64_t h = 0; h < query->heads; h++) add_values(query, h, j, 1, y + h * query->size);
 }
 
-int weir__vector_attention_cached(const struct weir__op_call *call) {
+int VECTOR(attention_cached)(const struct weir__op_call *call) {
     assert(call->places != NULL);
     const struct weir__op_shape *shape = call->shape;
     const uint32_t *sequence = call->places->sequence + call->row_first;

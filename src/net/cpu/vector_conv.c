@@ -134,7 +134,7 @@ static int64_t rows_at_once(const struct weir__conv_walk *walk) {
 static void multiply_row(const struct conv_pass *conv, const struct conv_block *block, int64_t row,
                          int64_t column, const float *from) {
     const struct weir__conv_walk *walk = conv->walk;
-    const struct weir__conv_range taps = weir__vector_conv_taps(&walk->y, row % walk->y.pixels);
+    const struct weir__conv_range taps = VECTOR(conv_taps)(&walk->y, row % walk->y.pixels);
     int64_t line = copied_width(walk) * walk->depth, depth = walk->x.taps * walk->depth;
     int64_t weights = depth * WEIR__TILE_COLUMNS;
     const struct weir__panel panel = {
@@ -150,7 +150,7 @@ static void multiply_row(const struct conv_pass *conv, const struct conv_block *
         .columns = least(block->columns - column, WEIR__TILE_COLUMNS),
         .mode = conv->bias == NULL ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN,
         .lines = {.times = taps.end - taps.first, .a = line, .b = weights}};
-    weir__panel_product(&panel);
+    VECTOR(panel_product)(&panel);
 }
 
 static void multiply_rows(const struct conv_pass *conv, const struct conv_block *block,
@@ -163,7 +163,7 @@ static void multiply_rows(const struct conv_pass *conv, const struct conv_block 
         const struct weir__conv_image image = image_of(conv, block, row / y->pixels);
         struct weir__conv_range seen = {.first = y->first + first * y->stride};
         seen.end = seen.first + copied_rows(conv->walk, rows);
-        weir__vector_conv_copy(&image, seen, x->first, copied_width(conv->walk), area);
+        VECTOR(conv_copy)(&image, seen, x->first, copied_width(conv->walk), area);
         if (conv->bias != NULL) begin(conv, block, row, rows);
         for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS)
             for (int64_t r = 0; r < rows; r++)
@@ -185,7 +185,7 @@ struct pixel_strip {
 };
 
 static int64_t strip_row(const struct weir__conv_walk *walk) {
-    return weir__vector_conv_up(walk->depth, LANES) + STRIP_GAP;
+    return VECTOR(conv_up)(walk->depth, LANES) + STRIP_GAP;
 }
 
 /** A tile by way of one whose rows are neighbours. */
@@ -200,7 +200,7 @@ static void multiply_tile(const struct pixel_strip *strip, const struct weir__pa
     panel.rows = least(strip->count - first, WEIR__TILE_ROWS);
     for (int64_t r = 0; r < panel.rows; r++)
         memcpy(c + r * WEIR__TILE_COLUMNS, strip->to[first + r] + column, bytes);
-    weir__panel_product(&panel);
+    VECTOR(panel_product)(&panel);
     for (int64_t r = 0; r < panel.rows; r++)
         memcpy(strip->to[first + r] + column, c + r * WEIR__TILE_COLUMNS, bytes);
 }
@@ -221,7 +221,7 @@ static void multiply_strip(struct pixel_strip *strip) {
     for (int64_t j = 0; j < strip->block->columns; j += WEIR__TILE_COLUMNS) {
         panel.b = tile_weights(strip->conv, strip->block, strip->block->column + j) +
                   strip->tap * walk->depth * WEIR__TILE_COLUMNS;
-        panel.columns = weir__panel_width(strip->block->columns - j);
+        panel.columns = VECTOR(panel_width)(strip->block->columns - j);
         for (int64_t i = 0; i < strip->count; i += WEIR__TILE_ROWS)
             multiply_tile(strip, &panel, i, j);
     }
@@ -232,7 +232,7 @@ static void multiply_strip(struct pixel_strip *strip) {
 static void gather_row(struct pixel_strip *strip, const float *from, int64_t row, int64_t tap) {
     const struct conv_pass *conv = strip->conv;
     const struct weir__conv_axis *x = &conv->walk->x;
-    const struct weir__conv_range pixels = weir__vector_conv_pixels(x, tap);
+    const struct weir__conv_range pixels = VECTOR(conv_pixels)(x, tap);
     float *to = result_row(conv, strip->block, row);
     for (int64_t t = pixels.first; t < pixels.end; t++) {
         int64_t pixel = x->first + t * x->stride + tap;
@@ -278,7 +278,7 @@ static int64_t area_of(const struct weir__conv_walk *walk) {
     if (walk->x.pixels == 0 || walk->y.pixels == 0) return 0;
     if (gathers(walk)) return STRIP_PIXELS * strip_row(walk);
     int64_t floats = copied_rows(walk, rows_at_once(walk)) * copied_width(walk) * walk->depth;
-    return weir__vector_conv_up(floats < 0 ? 0 : floats, LANES);
+    return VECTOR(conv_up)(floats < 0 ? 0 : floats, LANES);
 }
 
 static void multiply_part(void *context, uint32_t part, uint32_t member) {
@@ -304,7 +304,7 @@ static int64_t cut_blocks(struct conv_pass *conv, double work, uint32_t threads)
     if (wanted > work / WEIR__SHARED_LEAST) wanted = work / WEIR__SHARED_LEAST;
     for (int64_t down = 1, across = 1;;) {
         conv->rows = count_of(conv->all_rows, down);
-        conv->columns = weir__vector_conv_up(count_of(walk->columns, across), WEIR__TILE_COLUMNS);
+        conv->columns = VECTOR(conv_up)(count_of(walk->columns, across), WEIR__TILE_COLUMNS);
         int64_t count = walk->groups * count_of(conv->all_rows, conv->rows) *
                         count_of(walk->columns, conv->columns);
         bool narrow = conv->columns <= WEIR__TILE_COLUMNS;
@@ -329,30 +329,30 @@ static int run(const struct weir__op_call *call) {
                              .from_channels = back ? shape->out : shape->in,
                              .to_channels = back ? shape->in : shape->out,
                              .workspace = call->workspace};
-    int64_t phases = weir__vector_conv_phases(shape);
+    int64_t phases = VECTOR(conv_phases)(shape);
     double work = weir__conv_multiply_adds(shape, shape->rows) / (double)phases;
     for (int64_t phase = 0; phase < phases; phase++) {
-        const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
+        const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         conv.walk = &walk;
         conv.all_rows = shape->rows * walk.y.pixels;
         if (walk.single)
-            weir__vector_conv_single_walk(call, &walk, conv.weights);
+            VECTOR(conv_single_walk)(call, &walk, conv.weights);
         else if (conv.all_rows > 0 && walk.x.pixels > 0)
             weir__share(call, cut_blocks(&conv, work, shape->threads), work, multiply_part, &conv);
-        conv.weights += weir__vector_conv_packed(&walk);
+        conv.weights += VECTOR(conv_packed)(&walk);
     }
     return WEIR_OK;
 }
 
 /* ---- the ops ---- */
 
-int weir__vector_measure_conv2d(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_conv2d)(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__op_shape product;
     int64_t most = 0;
     if (weir__conv_as_product(shape, &product))
-        return weir__vector_f32[product.op].measure(&product, workspace);
-    for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
-        const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
+        return VECTOR(f32)[product.op].measure(&product, workspace);
+    for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
+        const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         if (!walk.single && most < area_of(&walk)) most = area_of(&walk);
     }
     return weir__multiply((size_t)most * sizeof(float), shape->threads, workspace)
@@ -360,14 +360,14 @@ int weir__vector_measure_conv2d(const struct weir__op_shape *shape, size_t *work
                : WEIR_ERR_OVERFLOW;
 }
 
-int weir__vector_conv2d(const struct weir__op_call *call) {
+int VECTOR(conv2d)(const struct weir__op_call *call) {
     struct weir__op_call same = *call;
     struct weir__op_shape product;
     if (!weir__conv_as_product(call->shape, &product)) return run(call);
     same.shape = &product;
-    return weir__vector_f32[product.op].run(&same);
+    return VECTOR(f32)[product.op].run(&same);
 }
 
-int weir__vector_conv2d_grad_input(const struct weir__op_call *call) {
-    return weir__vector_conv2d(call);
+int VECTOR(conv2d_grad_input)(const struct weir__op_call *call) {
+    return VECTOR(conv2d)(call);
 }

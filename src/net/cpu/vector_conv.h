@@ -26,7 +26,7 @@ struct weir__conv_walk {
     int64_t groups;
     int64_t depth, columns; /**< channels of a group of the source, and of the result */
     bool back;              /**< of the gradient of the input */
-    bool single;            /**< see weir__vector_conv_is_single */
+    bool single;            /**< see VECTOR(conv_is_single) */
 };
 
 struct weir__conv_range {
@@ -40,29 +40,29 @@ struct weir__conv_image {
     int64_t channels, depth; /**< of a pixel, and wanted */
 };
 
-int64_t weir__vector_conv_phases(const struct weir__op_shape *shape);
-struct weir__conv_walk weir__vector_conv_walk(const struct weir__op_shape *shape, int64_t phase);
+int64_t VECTOR(conv_phases)(const struct weir__op_shape *shape);
+struct weir__conv_walk VECTOR(conv_walk)(const struct weir__op_shape *shape, int64_t phase);
 /** The taps by which pixel t sees the source, and the pixels that see it by tap m. */
-struct weir__conv_range weir__vector_conv_taps(const struct weir__conv_axis *axis, int64_t t);
-struct weir__conv_range weir__vector_conv_pixels(const struct weir__conv_axis *axis, int64_t m);
+struct weir__conv_range VECTOR(conv_taps)(const struct weir__conv_axis *axis, int64_t t);
+struct weir__conv_range VECTOR(conv_pixels)(const struct weir__conv_axis *axis, int64_t m);
 
 /** Copies the image's rows of `rows` to `to`, `width` pixels each from column `left` on, with zeros
  * where there are none beside it. Rows above and below it are left as they are. */
-void weir__vector_conv_copy(const struct weir__conv_image *image, struct weir__conv_range rows,
+void VECTOR(conv_copy)(const struct weir__conv_image *image, struct weir__conv_range rows,
                             int64_t left, int64_t width, float *to);
 
 /** Groups of one channel in and out, which are many: vector_conv_single.c. */
-bool weir__vector_conv_is_single(const struct weir__op_shape *shape);
+bool VECTOR(conv_is_single)(const struct weir__op_shape *shape);
 /** One phase, all rows. */
-void weir__vector_conv_single_walk(const struct weir__op_call *call,
+void VECTOR(conv_single_walk)(const struct weir__op_call *call,
                                    const struct weir__conv_walk *walk, const float *weights);
-void weir__vector_conv_single_weight(const struct weir__op_call *call);
+void VECTOR(conv_single_weight)(const struct weir__op_call *call);
 
 /** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column), or of
  * single channels (tap y, tap x, channel), these up to a multiple of 16. */
-int64_t weir__vector_conv_packed(const struct weir__conv_walk *walk);
-int64_t weir__vector_conv_least(int64_t a, int64_t b);
+int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk);
+int64_t VECTOR(conv_least)(int64_t a, int64_t b);
 /** The next multiple of `unit`. */
-int64_t weir__vector_conv_up(int64_t count, int64_t unit);
+int64_t VECTOR(conv_up)(int64_t count, int64_t unit);
 
 #endif

@@ -36,7 +36,7 @@ static int64_t lanes_from(int64_t c, int64_t channels) {
 static void make_pixel(const struct single *single, const float *from, const float *weights,
                        struct weir__plane taps, float *to) {
     const int64_t channels = single->channels, line = single->from_plane.width * channels;
-    const int64_t padded = weir__vector_conv_up(channels, LANES);
+    const int64_t padded = VECTOR(conv_up)(channels, LANES);
     const int64_t weights_line = single->walk->x.taps * padded;
     for (int64_t c = 0; c < channels; c += BLOCK * LANES) {
         vfloat sums[BLOCK];
@@ -65,13 +65,13 @@ static void make_pixel(const struct single *single, const float *from, const flo
 static void make_row(const struct single *single, int64_t image, int64_t row) {
     const struct weir__conv_axis *y = &single->walk->y, *x = &single->walk->x;
     const int64_t channels = single->channels;
-    const int64_t padded = weir__vector_conv_up(channels, LANES);
-    const struct weir__conv_range down = weir__vector_conv_taps(y, row);
+    const int64_t padded = VECTOR(conv_up)(channels, LANES);
+    const struct weir__conv_range down = VECTOR(conv_taps)(y, row);
     int64_t line = image * single->from_plane.height + y->first + row * y->stride + down.first;
     int64_t to_line = image * single->to_plane.height + y->to_first + row * y->to_step;
     float *to = single->to + (to_line * single->to_plane.width + x->to_first) * channels;
     for (int64_t t = 0; t < x->pixels; t++, to += x->to_step * channels) {
-        const struct weir__conv_range across = weir__vector_conv_taps(x, t);
+        const struct weir__conv_range across = VECTOR(conv_taps)(x, t);
         int64_t pixel = line * single->from_plane.width + x->first + t * x->stride + across.first;
         make_pixel(single, single->from + pixel * channels,
                    single->weights + (down.first * x->taps + across.first) * padded,
@@ -87,7 +87,7 @@ static void make_rows(void *context, uint32_t part, uint32_t member) {
     for (int64_t row = first; row < end; row++) make_row(single, row / pixels, row % pixels);
 }
 
-void weir__vector_conv_single_walk(const struct weir__op_call *call,
+void VECTOR(conv_single_walk)(const struct weir__op_call *call,
                                    const struct weir__conv_walk *walk, const float *weights) {
     const struct weir__op_shape *shape = call->shape;
     const struct weir__window *window = &shape->window;
@@ -124,8 +124,8 @@ static void sum_tap(const struct single_weight *weight, int64_t tap, int64_t c,
     const struct weir__window *window = &weight->shape->window;
     const struct weir__conv_axis *y = &weight->walk.y, *x = &weight->walk.x;
     const int64_t channels = weight->shape->in;
-    const struct weir__conv_range rows = weir__vector_conv_pixels(y, tap / x->taps);
-    const struct weir__conv_range pixels = weir__vector_conv_pixels(x, tap % x->taps);
+    const struct weir__conv_range rows = VECTOR(conv_pixels)(y, tap / x->taps);
+    const struct weir__conv_range pixels = VECTOR(conv_pixels)(x, tap % x->taps);
     int64_t above = y->first + tap / x->taps, left = x->first + tap % x->taps;
     vfloat sum[WEIGHT_BLOCK] = {v_all(0)};
     for (int64_t image = 0; image < weight->shape->rows; image++)
@@ -162,10 +162,10 @@ static void make_tap(void *context, uint32_t part, uint32_t member) {
         }
 }
 
-void weir__vector_conv_single_weight(const struct weir__op_call *call) {
+void VECTOR(conv_single_weight)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct single_weight weight = {.shape = shape,
-                                   .walk = weir__vector_conv_walk(shape, 0),
+                                   .walk = VECTOR(conv_walk)(shape, 0),
                                    .x = call->in[0],
                                    .dy = call->in[1],
                                    .dweight = call->out[0],

@@ -4,15 +4,15 @@
 
 #include <assert.h>
 
-int64_t weir__vector_conv_least(int64_t a, int64_t b) {
+int64_t VECTOR(conv_least)(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-int64_t weir__vector_conv_up(int64_t count, int64_t unit) {
+int64_t VECTOR(conv_up)(int64_t count, int64_t unit) {
     return (count + unit - 1) / unit * unit;
 }
 
-bool weir__vector_conv_is_single(const struct weir__op_shape *shape) {
+bool VECTOR(conv_is_single)(const struct weir__op_shape *shape) {
     int64_t groups = shape->window.groups;
     return groups > 1 && shape->in == groups && shape->out == groups;
 }
@@ -51,14 +51,14 @@ static struct weir__conv_axis back_axis(const struct conv_side *side, int64_t ph
                                     .tap_step = -stride};
 }
 
-int64_t weir__vector_conv_phases(const struct weir__op_shape *shape) {
+int64_t VECTOR(conv_phases)(const struct weir__op_shape *shape) {
     struct weir__plane stride = shape->window.stride;
     return shape->op == WEIR__OP_conv2d_grad_input ? stride.height * stride.width : 1;
 }
 
-struct weir__conv_walk weir__vector_conv_walk(const struct weir__op_shape *shape, int64_t phase) {
+struct weir__conv_walk VECTOR(conv_walk)(const struct weir__op_shape *shape, int64_t phase) {
     const struct weir__window *w = &shape->window;
-    assert(phase < weir__vector_conv_phases(shape));
+    assert(phase < VECTOR(conv_phases)(shape));
     const struct conv_side y = {w->in.height, w->out.height, w->kernel.height, w->stride.height,
                                 w->padding.height};
     const struct conv_side x = {w->in.width, w->out.width, w->kernel.width, w->stride.width,
@@ -69,7 +69,7 @@ struct weir__conv_walk weir__vector_conv_walk(const struct weir__op_shape *shape
         .y = back ? back_axis(&y, phase / w->stride.width) : forward_axis(&y),
         .x = back ? back_axis(&x, phase % w->stride.width) : forward_axis(&x),
         .groups = w->groups,
-        .single = weir__vector_conv_is_single(shape),
+        .single = VECTOR(conv_is_single)(shape),
         .depth = back ? out : in,
         .columns = back ? in : out,
         .back = back};
@@ -79,13 +79,13 @@ static int64_t clip(int64_t i, int64_t least, int64_t most) {
     return i < least ? least : i > most ? most : i;
 }
 
-struct weir__conv_range weir__vector_conv_taps(const struct weir__conv_axis *axis, int64_t t) {
+struct weir__conv_range VECTOR(conv_taps)(const struct weir__conv_axis *axis, int64_t t) {
     int64_t at = axis->first + t * axis->stride;
     int64_t first = clip(-at, 0, axis->taps);
     return (struct weir__conv_range){first, clip(axis->sources - at, first, axis->taps)};
 }
 
-struct weir__conv_range weir__vector_conv_pixels(const struct weir__conv_axis *axis, int64_t m) {
+struct weir__conv_range VECTOR(conv_pixels)(const struct weir__conv_axis *axis, int64_t m) {
     int64_t before = -(axis->first + m), after = before + axis->sources;
     int64_t first = before <= 0 ? 0 : (before + axis->stride - 1) / axis->stride;
     int64_t end = after <= 0 ? 0 : (after + axis->stride - 1) / axis->stride;
@@ -106,7 +106,7 @@ static void copy_pixels(const struct weir__conv_image *image, const float *from,
         memcpy(to + i * image->depth, from + i * image->channels, bytes);
 }
 
-void weir__vector_conv_copy(const struct weir__conv_image *image, struct weir__conv_range rows,
+void VECTOR(conv_copy)(const struct weir__conv_image *image, struct weir__conv_range rows,
                             int64_t left, int64_t width, float *to) {
     const struct weir__plane plane = image->plane;
     int64_t first = clip(left, 0, plane.width), end = clip(left + width, first, plane.width);
@@ -125,16 +125,16 @@ void weir__vector_conv_copy(const struct weir__conv_image *image, struct weir__c
 /* ---- packed weights ---- */
 
 static int64_t tiles_of(const struct weir__conv_walk *walk) {
-    return weir__vector_conv_up(walk->columns, WEIR__TILE_COLUMNS) / WEIR__TILE_COLUMNS;
+    return VECTOR(conv_up)(walk->columns, WEIR__TILE_COLUMNS) / WEIR__TILE_COLUMNS;
 }
 
 static int64_t tile_floats(const struct weir__conv_walk *walk) {
     return walk->y.taps * walk->x.taps * walk->depth * WEIR__TILE_COLUMNS;
 }
 
-int64_t weir__vector_conv_packed(const struct weir__conv_walk *walk) {
+int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk) {
     if (walk->single)
-        return walk->y.taps * walk->x.taps * weir__vector_conv_up(walk->groups, LANES);
+        return walk->y.taps * walk->x.taps * VECTOR(conv_up)(walk->groups, LANES);
     return walk->groups * tiles_of(walk) * tile_floats(walk);
 }
 
@@ -182,7 +182,7 @@ static void pack_columns(const struct packing *packing, const float *kernels, in
                          int64_t first_tap, float *to) {
     const struct weir__conv_walk *walk = packing->walk;
     int64_t all = packing->kernel.height * packing->kernel.width;
-    int64_t taps = weir__vector_conv_least(all - first_tap, LANES), places[LANES];
+    int64_t taps = VECTOR(conv_least)(all - first_tap, LANES), places[LANES];
     int64_t d_step = walk->back ? walk->columns * all : all;
     int64_t distance = walk->back ? all : walk->depth * all;
     const float *end = packing->weight + walk->groups * walk->depth * walk->columns * all;
@@ -210,15 +210,15 @@ static void pack_part(void *context, uint32_t part, uint32_t member) {
         int64_t first = left > 0 ? column + j : 0;
         for (int64_t tap = 0; tap < taps; tap += LANES)
             pack_columns(packing, kernels + first * distance + tap,
-                         weir__vector_conv_least(left < 0 ? 0 : left, LANES), tap, to + j);
+                         VECTOR(conv_least)(left < 0 ? 0 : left, LANES), tap, to + j);
     }
 }
 
 static void pack_single(const struct packing *packing) {
     const struct weir__conv_walk *walk = packing->walk;
     int64_t taps = packing->kernel.height * packing->kernel.width;
-    int64_t padded = weir__vector_conv_up(walk->groups, LANES);
-    memset(packing->to, 0, (size_t)weir__vector_conv_packed(walk) * sizeof *packing->to);
+    int64_t padded = VECTOR(conv_up)(walk->groups, LANES);
+    memset(packing->to, 0, (size_t)VECTOR(conv_packed)(walk) * sizeof *packing->to);
     for (int64_t tap = 0; tap < taps; tap++) {
         int64_t y = tap_of(&walk->y, tap / packing->kernel.width);
         int64_t x = tap_of(&walk->x, tap % packing->kernel.width);
@@ -228,30 +228,30 @@ static void pack_single(const struct packing *packing) {
     }
 }
 
-int weir__vector_measure_pack_conv2d(const struct weir__op_shape *shape, size_t *bytes) {
+int VECTOR(measure_pack_conv2d)(const struct weir__op_shape *shape, size_t *bytes) {
     struct weir__op_shape product;
     *bytes = 0;
     if (weir__conv_as_product(shape, &product)) return WEIR_OK;
-    for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
-        const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
-        *bytes += (size_t)weir__vector_conv_packed(&walk) * sizeof(float);
+    for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
+        const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
+        *bytes += (size_t)VECTOR(conv_packed)(&walk) * sizeof(float);
     }
     return WEIR_OK;
 }
 
-int weir__vector_pack_conv2d(const struct weir__op_call *call, void *packed) {
+int VECTOR(pack_conv2d)(const struct weir__op_call *call, void *packed) {
     const struct weir__op_shape *shape = call->shape;
     struct packing packing = {.kernel = shape->window.kernel, .weight = call->in[1], .to = packed};
     assert(shape->op != WEIR__OP_conv2d_grad_weight);
-    for (int64_t phase = 0; phase < weir__vector_conv_phases(shape); phase++) {
-        const struct weir__conv_walk walk = weir__vector_conv_walk(shape, phase);
+    for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
+        const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         packing.walk = &walk;
-        double work = 8.0 * (double)weir__vector_conv_packed(&walk); /* as long as memory takes */
+        double work = 8.0 * (double)VECTOR(conv_packed)(&walk); /* as long as memory takes */
         if (walk.single)
             pack_single(&packing);
         else
             weir__share(call, walk.groups * tiles_of(&walk), work, pack_part, &packing);
-        packing.to += weir__vector_conv_packed(&walk);
+        packing.to += VECTOR(conv_packed)(&walk);
     }
     return WEIR_OK;
 }

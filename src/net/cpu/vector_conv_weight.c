@@ -60,7 +60,7 @@ struct copies {
 static struct copies copies_of(const struct weight_gradient *gradient) {
     const struct weir__conv_axis *y = &gradient->walk.y, *x = &gradient->walk.x;
     struct copies copies = {.width = (x->pixels - 1) * x->stride + x->taps,
-                            .columns = weir__panel_width(gradient->walk.columns),
+                            .columns = VECTOR(panel_width)(gradient->walk.columns),
                             .images = 1,
                             .rows = y->pixels};
     copies.line = copies.width * gradient->channels;
@@ -90,7 +90,7 @@ static int64_t lay_out(const struct weight_gradient *gradient, float *memory,
     int64_t sums = walk->y.taps * walk->x.taps * gradient->channels * WEIR__TILE_COLUMNS;
     int64_t dy = sums + copies.images * copies.dy_image;
     if (memory != NULL) *areas = (struct weight_areas){memory, memory + dy, memory + sums};
-    return weir__vector_conv_up(dy + copies.images * copies.image, LANES);
+    return VECTOR(conv_up)(dy + copies.images * copies.image, LANES);
 }
 
 /* ---- a block ---- */
@@ -118,7 +118,7 @@ static void copy_pixels(const struct weight_gradient *gradient, const struct cha
     for (int64_t i = 0; i < copies->images; i++) {
         image.numbers = gradient->x + (first + i) * plane.height * plane.width * in +
                         block->group * walk->depth + block->in;
-        weir__vector_conv_copy(&image, seen, walk->x.first, copies->width,
+        VECTOR(conv_copy)(&image, seen, walk->x.first, copies->width,
                                areas->x + i * copies->image);
         int64_t pixel = ((first + i) * gradient->out.height + rows.first) * gradient->out.width;
         copy_columns(gradient->dy + pixel * out + block->group * walk->columns + block->out, out,
@@ -132,8 +132,8 @@ static void add_tap(const struct weight_gradient *gradient, const struct channel
                     const struct copies *copies, struct weir__conv_range rows, int64_t tap_y,
                     int64_t tap_x, const struct weight_areas *areas) {
     const struct weir__conv_axis *y = &gradient->walk.y, *x = &gradient->walk.x;
-    struct weir__conv_range seen = weir__vector_conv_pixels(y, tap_y), pixels = {0, x->pixels};
-    if (gradient->deep) pixels = weir__vector_conv_pixels(x, tap_x);
+    struct weir__conv_range seen = VECTOR(conv_pixels)(y, tap_y), pixels = {0, x->pixels};
+    if (gradient->deep) pixels = VECTOR(conv_pixels)(x, tap_x);
     if (seen.first < rows.first) seen.first = rows.first;
     if (seen.end > rows.end) seen.end = rows.end;
     if (seen.first >= seen.end || pixels.first >= pixels.end) return;
@@ -153,7 +153,7 @@ static void add_tap(const struct weight_gradient *gradient, const struct channel
         .mode = WEIR__PANEL_CHAIN,
         .lines = {seen.end - seen.first, y->stride * line, x->pixels * copies->columns},
         .planes = {copies->images, copies->image, copies->dy_image}};
-    weir__panel_product(&panel);
+    VECTOR(panel_product)(&panel);
 }
 
 static void add_pixels(const struct weight_gradient *gradient, const struct channel_block *block,
@@ -232,11 +232,11 @@ static int64_t channels_of(const struct weir__op_shape *shape, const struct weir
         blocks *= 2;
     int64_t channels = count_of(walk->depth, blocks);
     int64_t unit = channels > WEIR__TILE_ROWS ? WEIR__TILE_ROWS : 1;
-    return least(weir__vector_conv_up(channels, unit), walk->depth);
+    return least(VECTOR(conv_up)(channels, unit), walk->depth);
 }
 
 static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
-    const struct weir__conv_walk walk = weir__vector_conv_walk(shape, 0);
+    const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, 0);
     return (struct weight_gradient){.walk = walk,
                                     .deep = walk.depth >= DEEP_FROM,
                                     .in = shape->window.in,
@@ -245,27 +245,27 @@ static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
                                     .channels = channels_of(shape, &walk)};
 }
 
-int weir__vector_measure_conv2d_grad_weight(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_conv2d_grad_weight)(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__op_shape product;
     *workspace = 0;
     if (weir__conv_as_product(shape, &product))
-        return weir__vector_f32[product.op].measure(&product, workspace);
-    if (weir__vector_conv_is_single(shape)) return WEIR_OK;
+        return VECTOR(f32)[product.op].measure(&product, workspace);
+    if (VECTOR(conv_is_single)(shape)) return WEIR_OK;
     const struct weight_gradient gradient = gradient_of(shape);
     size_t each = (size_t)lay_out(&gradient, NULL, NULL) * sizeof(float);
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-int weir__vector_conv2d_grad_weight(const struct weir__op_call *call) {
+int VECTOR(conv2d_grad_weight)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__op_call same = *call;
     struct weir__op_shape product;
     if (weir__conv_as_product(shape, &product)) {
         same.shape = &product;
-        return weir__vector_f32[product.op].run(&same);
+        return VECTOR(f32)[product.op].run(&same);
     }
-    if (weir__vector_conv_is_single(shape)) {
-        weir__vector_conv_single_weight(call);
+    if (VECTOR(conv_is_single)(shape)) {
+        VECTOR(conv_single_weight)(call);
         return WEIR_OK;
     }
     struct weight_gradient gradient = gradient_of(shape);

@@ -131,7 +131,7 @@ static bool is_image(const struct weir__op_shape *shape) {
     return shape->channels > 1 && shape->channels < shape->width;
 }
 
-int weir__vector_measure_dropout(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_dropout)(const struct weir__op_shape *shape, size_t *workspace) {
     *workspace = is_image(shape) ? bit_words(shape) * sizeof(uint64_t) : 0;
     return WEIR_OK;
 }
@@ -240,7 +240,7 @@ VECTOR_INLINE void drop_rows(const struct weir__op_call *call, const bool adds) 
     }
 }
 
-void weir__vector_keep_channels(const struct weir__op_call *call, int64_t row, int64_t channels,
+void VECTOR(keep_channels)(const struct weir__op_call *call, int64_t row, int64_t channels,
                                 float *masks) {
     assert(row >= 0 && row < call->shape->rows);
     const struct drop drop = drop_of(call);
@@ -254,7 +254,7 @@ void weir__vector_keep_channels(const struct weir__op_call *call, int64_t row, i
     }
 }
 
-int weir__vector_dropout(const struct weir__op_call *call) {
+int VECTOR(dropout)(const struct weir__op_call *call) {
     int64_t count = call->shape->rows * call->shape->width;
     if (call->infer)
         memmove(call->out[0], call->in[0], (size_t)count * sizeof(float));
@@ -263,12 +263,12 @@ int weir__vector_dropout(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_dropout_add(const struct weir__op_call *call) {
+int VECTOR(dropout_add)(const struct weir__op_call *call) {
     if (!call->infer) {
         drop_rows(call, true);
         return WEIR_OK;
     }
     struct weir__op_call sum = *call;
     sum.in = (const void *const[]){call->in[1], call->in[0]};
-    return weir__vector_add(&sum);
+    return VECTOR(add)(&sum);
 }

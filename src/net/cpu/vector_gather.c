@@ -13,7 +13,7 @@ static void add_rows(float *to, const float *a, const float *b, int64_t count) {
                      count - i);
 }
 
-int weir__vector_embedding(const struct weir__op_call *call) {
+int VECTOR(embedding)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const int64_t *index = call->in[0];
     const float *table = call->in[1];
@@ -29,7 +29,7 @@ int weir__vector_embedding(const struct weir__op_call *call) {
 
 /* ---- the embedding's gradient ---- */
 
-int weir__vector_measure_embedding_grad(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_embedding_grad)(const struct weir__op_shape *shape, size_t *workspace) {
     size_t numbers = (size_t)shape->in + (size_t)(shape->rows * shape->tokens);
     *workspace = numbers * sizeof(int64_t);
     return WEIR_OK;
@@ -59,7 +59,7 @@ VECTOR_INLINE vfloat chain_sum(const float *dy, const int64_t *next, int64_t m, 
     return sum;
 }
 
-int weir__vector_embedding_grad(const struct weir__op_call *call) {
+int VECTOR(embedding_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const float *dy = call->in[1];
     float *to = call->out[0];
@@ -86,7 +86,7 @@ int weir__vector_embedding_grad(const struct weir__op_call *call) {
 
 /* ---- positions ---- */
 
-int weir__vector_position_add(const struct weir__op_call *call) {
+int VECTOR(position_add)(const struct weir__op_call *call) {
     assert(call->shape->tokens <= call->shape->table);
     int64_t count = call->shape->tokens * call->shape->width;
     for (int64_t r = 0; r < call->shape->rows; r++)
@@ -96,7 +96,7 @@ int weir__vector_position_add(const struct weir__op_call *call) {
 }
 
 /** Positions are one flat array here: each number is a sum over rows of the micro-batch. */
-int weir__vector_position_grad(const struct weir__op_call *call) {
+int VECTOR(position_grad)(const struct weir__op_call *call) {
     assert(call->shape->tokens <= call->shape->table);
     const struct weir__op_shape *shape = call->shape;
     float *to = call->out[0];
@@ -114,7 +114,7 @@ int weir__vector_position_grad(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_position_cached(const struct weir__op_call *call) {
+int VECTOR(position_cached)(const struct weir__op_call *call) {
     assert(call->places != NULL);
     int64_t width = call->shape->width;
     const uint32_t *place = call->places->place + call->row_first;

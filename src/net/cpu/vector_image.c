@@ -96,7 +96,7 @@ static void move_matrix(const float *x, int64_t in, float *y, int64_t out) {
     }
 }
 
-int weir__vector_transpose(const struct weir__op_call *call) {
+int VECTOR(transpose)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const float *x = call->in[0];
     float *y = call->out[0];
@@ -139,7 +139,7 @@ VECTOR_INLINE void sum_block(const float *dy, int64_t channels, int64_t row, con
     }
 }
 
-int weir__vector_upsample(const struct weir__op_call *call) {
+int VECTOR(upsample)(const struct weir__op_call *call) {
     const struct weir__window *window = &call->shape->window;
     struct weir__plane factor = window->stride;
     assert(window->out.height == window->in.height * factor.height);
@@ -157,7 +157,7 @@ int weir__vector_upsample(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_upsample_grad(const struct weir__op_call *call) {
+int VECTOR(upsample_grad)(const struct weir__op_call *call) {
     const struct weir__window *window = &call->shape->window;
     struct weir__plane factor = window->stride;
     assert(window->out.height == window->in.height * factor.height);
@@ -195,7 +195,7 @@ static void clear_pixels(float *to, int64_t step, int64_t count, int64_t pixels)
             v_store_some(to + c, v_all(0), lanes_left(c, count));
 }
 
-int weir__vector_concat(const struct weir__op_call *call) {
+int VECTOR(concat)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__plane in = shape->window.in, out = shape->window.out;
     assert(in.height <= out.height && in.width <= out.width);
@@ -213,7 +213,7 @@ int weir__vector_concat(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_concat_grad_a(const struct weir__op_call *call) {
+int VECTOR(concat_grad_a)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__plane in = shape->window.in, out = shape->window.out;
     assert(in.height <= out.height && in.width <= out.width);
@@ -227,7 +227,7 @@ int weir__vector_concat_grad_a(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_concat_grad_b(const struct weir__op_call *call) {
+int VECTOR(concat_grad_b)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__plane out = shape->window.out;
     copy_pixels(call->out[0], shape->out, (const float *)call->in[0] + shape->in,

@@ -52,7 +52,7 @@ struct norm_tables {
 };
 enum { TABLES = sizeof(struct norm_tables) / sizeof(float *) };
 
-int weir__vector_measure_instance_norm(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_instance_norm)(const struct weir__op_shape *shape, size_t *workspace) {
     *workspace = TABLES * (size_t)walk_of(shape).period * sizeof(float);
     return WEIR_OK;
 }
@@ -130,7 +130,7 @@ VECTOR_INLINE int64_t lanes_left(int64_t at, int64_t count) {
 static void keep_row(const struct weir__op_call *call, const struct norm_walk *walk, int64_t row,
                      float *kept) {
     assert(row < call->shape->rows);
-    weir__vector_keep_channels(call, row, walk->channels, kept);
+    VECTOR(keep_channels)(call, row, walk->channels, kept);
     repeat(walk, kept);
 }
 
@@ -139,7 +139,7 @@ VECTOR_INLINE vfloat drop(vfloat x, float keep, vfloat kept) {
     return v_keep((vint)kept, x * keep);
 }
 
-int weir__vector_dropout2d(const struct weir__op_call *call) {
+int VECTOR(dropout2d)(const struct weir__op_call *call) {
     const struct norm_walk walk = walk_of(call->shape);
     const struct norm_tables tables = tables_of(call, &walk);
     const float *x = call->in[0], keep = factors_of(call).keep;
@@ -343,7 +343,7 @@ VECTOR_INLINE void forward(const struct weir__op_call *call, struct norm_parts p
     }
 }
 
-int weir__vector_instance_norm(const struct weir__op_call *call) {
+int VECTOR(instance_norm)(const struct weir__op_call *call) {
     if (call->shape->has_bias)
         forward(call, affine);
     else
@@ -351,7 +351,7 @@ int weir__vector_instance_norm(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_instance_norm_act(const struct weir__op_call *call) {
+int VECTOR(instance_norm_act)(const struct weir__op_call *call) {
     forward(call, fused);
     return WEIR_OK;
 }
@@ -522,7 +522,7 @@ VECTOR_INLINE void backward(const struct weir__op_call *call, const struct gradi
     }
 }
 
-int weir__vector_instance_norm_grad_input(const struct weir__op_call *call) {
+int VECTOR(instance_norm_grad_input)(const struct weir__op_call *call) {
     const void *const *in = call->in;
     bool scales = call->shape->has_bias;
     const struct gradient_ins ins = {
@@ -534,7 +534,7 @@ int weir__vector_instance_norm_grad_input(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_instance_norm_act_grad(const struct weir__op_call *call) {
+int VECTOR(instance_norm_act_grad)(const struct weir__op_call *call) {
     const void *const *in = call->in;
     const struct gradient_ins ins = {
         .dy = in[0], .y = in[1], .x = in[2], .mean = in[3], .rstd = in[4]};
@@ -543,7 +543,7 @@ int weir__vector_instance_norm_act_grad(const struct weir__op_call *call) {
 }
 
 /** Rows' sums are added in ascending order, then once to what was there. */
-int weir__vector_instance_norm_grad_weight(const struct weir__op_call *call) {
+int VECTOR(instance_norm_grad_weight)(const struct weir__op_call *call) {
     const struct norm_walk walk = walk_of(call->shape);
     const struct norm_tables tables = tables_of(call, &walk);
     const struct norm_factors factors = factors_of(call);
@@ -559,13 +559,13 @@ int weir__vector_instance_norm_grad_weight(const struct weir__op_call *call) {
         fold_sums(&walk, tables.gradient);
         fold_sums(&walk, tables.product);
         for (int i = 0; i < 2; i++)
-            weir__vector_flat_f32.accumulate(NULL, sums[i], own[i], (uint64_t)walk.channels);
+            VECTOR(flat_f32).accumulate(NULL, sums[i], own[i], (uint64_t)walk.channels);
     }
     for (int i = 0; i < 2; i++) {
         if (call->overwrite)
             memcpy(call->out[i], sums[i], (size_t)walk.channels * sizeof(float));
         else
-            weir__vector_flat_f32.accumulate(NULL, call->out[i], sums[i], (uint64_t)walk.channels);
+            VECTOR(flat_f32).accumulate(NULL, call->out[i], sums[i], (uint64_t)walk.channels);
     }
     return WEIR_OK;
 }

@@ -98,7 +98,7 @@ static void take_panel(const struct product *product, int64_t j, int64_t first, 
     panel->b = to;
     panel->b_row = WEIR__TILE_COLUMNS;
     if (product->b_flipped) {
-        weir__panel_pack_rows(to, WEIR__TILE_COLUMNS, product->b + j * product->depth + first,
+        VECTOR(panel_pack_rows)(to, WEIR__TILE_COLUMNS, product->b + j * product->depth + first,
                               product->depth, panel->columns, panel->depth, 1);
         return;
     }
@@ -107,7 +107,7 @@ static void take_panel(const struct product *product, int64_t j, int64_t first, 
         panel->b = b;
         panel->b_row = product->columns;
     } else {
-        weir__panel_pack(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS, b, product->columns,
+        VECTOR(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS, b, product->columns,
                          panel->columns, panel->depth, 1);
     }
 }
@@ -127,7 +127,7 @@ static void pack_strip(float *to, const float *a, int64_t a_step, int64_t rows, 
 static void multiply_strip(const struct product *product, const struct weir__panel *panel,
                            const float *packed) {
     if (packed == NULL) {
-        weir__panel_product(panel);
+        VECTOR(panel_product)(panel);
         return;
     }
     struct weir__panel tile = *panel;
@@ -137,7 +137,7 @@ static void multiply_strip(const struct product *product, const struct weir__pan
         tile.rows = least(panel->rows - row, WEIR__TILE_ROWS);
         tile.a = packed + row * panel->depth;
         tile.c = panel->c + row * panel->c_row;
-        weir__panel_product(&tile);
+        VECTOR(panel_product)(&tile);
     }
 }
 
@@ -171,7 +171,7 @@ static void add_sums(const struct product *product, const struct product_block *
                      const float *sums) {
     assert(block->row + block->rows <= product->rows);
     for (int64_t r = 0; r < block->rows; r++)
-        weir__vector_flat_f32.accumulate(
+        VECTOR(flat_f32).accumulate(
             NULL, product->c + (block->row + r) * product->columns + block->column,
             sums + r * block->columns, (uint64_t)block->columns);
 }
@@ -275,13 +275,13 @@ static struct product forward_of(const struct weir__op_shape *shape) {
                             .mode = shape->has_bias ? WEIR__PANEL_CHAIN : WEIR__PANEL_SET};
 }
 
-int weir__vector_measure_linear(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_linear)(const struct weir__op_shape *shape, size_t *workspace) {
     const struct product product = forward_of(shape);
     return measure_product(&product, shape->threads, workspace);
 }
 
 /* The chain begins with the bias, which costs nothing more than beginning with 0. */
-int weir__vector_linear(const struct weir__op_call *call) {
+int VECTOR(linear)(const struct weir__op_call *call) {
     struct product product = forward_of(call->shape);
     product.a = call->in[0];
     product.b = call->in[1];
@@ -300,12 +300,12 @@ static struct product grad_input_of(const struct weir__op_shape *shape) {
                             .mode = WEIR__PANEL_SET};
 }
 
-int weir__vector_measure_linear_grad_input(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_linear_grad_input)(const struct weir__op_shape *shape, size_t *workspace) {
     const struct product product = grad_input_of(shape);
     return measure_product(&product, shape->threads, workspace);
 }
 
-int weir__vector_linear_grad_input(const struct weir__op_call *call) {
+int VECTOR(linear_grad_input)(const struct weir__op_call *call) {
     struct product product = grad_input_of(call->shape);
     product.a = call->in[0];
     product.b = call->in[1];
@@ -323,12 +323,12 @@ static struct product grad_weight_of(const struct weir__op_shape *shape) {
                             .mode = WEIR__PANEL_ADD};
 }
 
-int weir__vector_measure_linear_grad_weight(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_t *workspace) {
     const struct product product = grad_weight_of(shape);
     return measure_product(&product, shape->threads, workspace);
 }
 
-int weir__vector_linear_grad_weight(const struct weir__op_call *call) {
+int VECTOR(linear_grad_weight)(const struct weir__op_call *call) {
     struct product product = grad_weight_of(call->shape);
     bool flip = call->shape->weight_in_out;
     product.a = call->in[flip ? 0 : 1];

@@ -5,7 +5,7 @@
 
 /* ---- softmax ---- */
 
-int weir__vector_softmax(const struct weir__op_call *call) {
+int VECTOR(softmax)(const struct weir__op_call *call) {
     const float *x = call->in[0];
     float *y = call->out[0];
     int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
@@ -19,7 +19,7 @@ int weir__vector_softmax(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_softmax_grad(const struct weir__op_call *call) {
+int VECTOR(softmax_grad)(const struct weir__op_call *call) {
     const float *dy = call->in[0], *y = call->in[1];
     float *dx = call->out[0];
     int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
@@ -36,7 +36,7 @@ int weir__vector_softmax_grad(const struct weir__op_call *call) {
 
 /* ---- cross-entropy ---- */
 
-int weir__vector_cross_entropy(const struct weir__op_call *call) {
+int VECTOR(cross_entropy)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const float *logits = call->in[0];
     const int64_t *target = call->in[1];
@@ -58,7 +58,7 @@ int weir__vector_cross_entropy(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_cross_entropy_grad(const struct weir__op_call *call) {
+int VECTOR(cross_entropy_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const float *logits = call->in[0], *largests = call->in[2], *totals = call->in[3];
     const int64_t *target = call->in[1];
@@ -86,7 +86,7 @@ int weir__vector_cross_entropy_grad(const struct weir__op_call *call) {
 
 /* ---- losses of single numbers ---- */
 
-int weir__vector_mse(const struct weir__op_call *call) {
+int VECTOR(mse)(const struct weir__op_call *call) {
     const float *y = call->in[0], *target = call->in[1];
     int64_t count = call->shape->rows * call->shape->width;
     vdouble8 sum[2] = {{0}, {0}};
@@ -105,7 +105,7 @@ int weir__vector_mse(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_mse_grad(const struct weir__op_call *call) {
+int VECTOR(mse_grad)(const struct weir__op_call *call) {
     const float *y = call->in[0], *target = call->in[1];
     float *dy = call->out[0];
     int64_t count = call->shape->rows * call->shape->width;
@@ -135,7 +135,7 @@ VECTOR_INLINE void add_bce(vfloat x, vfloat t, vfloat rest, vdouble8 sum[2]) {
     }
 }
 
-int weir__vector_bce_with_logits(const struct weir__op_call *call) {
+int VECTOR(bce_with_logits)(const struct weir__op_call *call) {
     const float *x = call->in[0], *target = call->in[1];
     int64_t count = call->shape->rows * call->shape->width;
     vdouble8 sum[2] = {{0}, {0}};
@@ -150,7 +150,7 @@ int weir__vector_bce_with_logits(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_bce_with_logits_grad(const struct weir__op_call *call) {
+int VECTOR(bce_with_logits_grad)(const struct weir__op_call *call) {
     const float *x = call->in[0], *target = call->in[1];
     float *dx = call->out[0];
     int64_t count = call->shape->rows * call->shape->width;

@@ -74,7 +74,7 @@ VECTOR_INLINE vfloat normalise(vfloat x, float mean, float rstd, vfloat weight, 
     return v_fma((x - mean) * rstd, weight, bias);
 }
 
-int weir__vector_layer_norm(const struct weir__op_call *call) {
+int VECTOR(layer_norm)(const struct weir__op_call *call) {
     assert(call->shape->eps >= 0);
     const float *x = call->in[0], *weight = call->in[1], *bias = call->in[2];
     float *y = call->out[0], *means = call->out[1], *rstds = call->out[2];
@@ -131,7 +131,7 @@ VECTOR_INLINE vfloat input_gradient(vfloat dy, vfloat x, vfloat weight, float me
     return rest * rstd;
 }
 
-int weir__vector_layer_norm_grad_input(const struct weir__op_call *call) {
+int VECTOR(layer_norm_grad_input)(const struct weir__op_call *call) {
     const float *dy = call->in[0], *x = call->in[1], *means = call->in[2], *rstds = call->in[3];
     const float *weight = call->in[4];
     float *dx = call->out[0];
@@ -198,7 +198,7 @@ static void sum_bias(void *context, uint32_t part, uint32_t member) {
                 call->overwrite);
 }
 
-int weir__vector_bias_grad(const struct weir__op_call *call) {
+int VECTOR(bias_grad)(const struct weir__op_call *call) {
     return share_columns(call, call->shape->out, sum_bias);
 }
 
@@ -247,6 +247,6 @@ static void sum_norm(void *context, uint32_t part, uint32_t member) {
     }
 }
 
-int weir__vector_layer_norm_grad_weight(const struct weir__op_call *call) {
+int VECTOR(layer_norm_grad_weight)(const struct weir__op_call *call) {
     return share_columns(call, call->shape->width, sum_norm);
 }

@@ -163,7 +163,7 @@ VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place pla
 static void whole_column(const struct weir__panel *panel, const struct tile_place *place,
                          int64_t columns) {
     bool adjacent = panel->a_row == 1;
-    assert(columns == weir__panel_width(columns));
+    assert(columns == VECTOR(panel_width)(columns));
     if (columns == 8 && adjacent)
         column(panel, *place, 8, true);
     else if (columns == 8)
@@ -192,24 +192,24 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
         float *to = panel->c + row * panel->c_row + j;
         for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
-        whole_column(&part, &at, weir__panel_width(columns));
+        whole_column(&part, &at, VECTOR(panel_width)(columns));
         for (int64_t r = 0; r < part.rows; r++)
             memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
     }
 }
 
-int64_t weir__panel_width(int64_t columns) {
+int64_t VECTOR(panel_width)(int64_t columns) {
     return columns <= 8 ? 8 : columns <= 16 ? 16 : WEIR__TILE_COLUMNS;
 }
 
-void weir__panel_product(const struct weir__panel *panel) {
+void VECTOR(panel_product)(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
         const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
         int64_t columns = panel->columns - j;
         if (columns > WEIR__TILE_COLUMNS) columns = WEIR__TILE_COLUMNS;
-        if (columns == weir__panel_width(columns))
+        if (columns == VECTOR(panel_width)(columns))
             whole_column(panel, &place, columns);
         else
             part_column(panel, j, columns);
@@ -236,7 +236,7 @@ static void pack_square(float *to, int64_t to_row, const float *from, int64_t fr
     for (int64_t k = 0; k < steps; k++) v_store(to + k * to_row, rows[k] * scale);
 }
 
-void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t from_row,
+void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
                            int64_t columns, int64_t depth, float scale) {
     assert(columns >= 1 && columns <= to_row && to_row % LANES == 0);
     for (int64_t k = 0; k < depth; k += LANES)
@@ -245,7 +245,7 @@ void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t
                         depth - k, scale);
 }
 
-void weir__panel_pack(float *to, int64_t to_row, int64_t to_columns, const float *from,
+void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
                       int64_t from_row, int64_t columns, int64_t depth, float scale) {
     assert(to_columns % LANES == 0 && columns <= to_columns);
     for (int64_t k = 0; k < depth; k++)

@@ -61,11 +61,11 @@ VECTOR_INLINE vfloat gelu_erf_grad(vfloat dy, vfloat x) {
     return dy * v_fma(x * density, v_all(ROOT_INVERSE), share);
 }
 
-int weir__vector_gelu(const struct weir__op_call *call) {
+int VECTOR(gelu)(const struct weir__op_call *call) {
     return call->shape->gelu_tanh ? each_of_one(call, gelu_tanh) : each_of_one(call, gelu_erf);
 }
 
-int weir__vector_gelu_grad(const struct weir__op_call *call) {
+int VECTOR(gelu_grad)(const struct weir__op_call *call) {
     return call->shape->gelu_tanh ? each_of_two(call, gelu_tanh_grad)
                                   : each_of_two(call, gelu_erf_grad);
 }
@@ -102,27 +102,27 @@ VECTOR_INLINE vfloat tanh_grad(vfloat dy, vfloat y) {
     return dy * v_fma(-y, y, v_all(1));
 }
 
-int weir__vector_silu(const struct weir__op_call *call) {
+int VECTOR(silu)(const struct weir__op_call *call) {
     return each_of_one(call, silu);
 }
 
-int weir__vector_silu_grad(const struct weir__op_call *call) {
+int VECTOR(silu_grad)(const struct weir__op_call *call) {
     return each_of_two(call, silu_grad);
 }
 
-int weir__vector_sigmoid(const struct weir__op_call *call) {
+int VECTOR(sigmoid)(const struct weir__op_call *call) {
     return each_of_one(call, sigmoid);
 }
 
-int weir__vector_sigmoid_grad(const struct weir__op_call *call) {
+int VECTOR(sigmoid_grad)(const struct weir__op_call *call) {
     return each_of_two(call, sigmoid_grad);
 }
 
-int weir__vector_tanh(const struct weir__op_call *call) {
+int VECTOR(tanh)(const struct weir__op_call *call) {
     return each_of_one(call, tanh_of);
 }
 
-int weir__vector_tanh_grad(const struct weir__op_call *call) {
+int VECTOR(tanh_grad)(const struct weir__op_call *call) {
     return each_of_two(call, tanh_grad);
 }
 
@@ -143,11 +143,11 @@ VECTOR_INLINE int leak(const struct weir__op_call *call, const float *gate) {
     return WEIR_OK;
 }
 
-int weir__vector_leaky_relu(const struct weir__op_call *call) {
+int VECTOR(leaky_relu)(const struct weir__op_call *call) {
     return leak(call, call->in[0]);
 }
 
-int weir__vector_leaky_relu_grad(const struct weir__op_call *call) {
+int VECTOR(leaky_relu_grad)(const struct weir__op_call *call) {
     return leak(call, call->in[1]);
 }
 
@@ -171,23 +171,23 @@ VECTOR_INLINE vfloat product(vfloat a, vfloat b) {
     return a * b;
 }
 
-int weir__vector_relu(const struct weir__op_call *call) {
+int VECTOR(relu)(const struct weir__op_call *call) {
     return each_of_one(call, relu);
 }
 
-int weir__vector_relu_grad(const struct weir__op_call *call) {
+int VECTOR(relu_grad)(const struct weir__op_call *call) {
     return each_of_two(call, relu_grad);
 }
 
-int weir__vector_add(const struct weir__op_call *call) {
+int VECTOR(add)(const struct weir__op_call *call) {
     return each_of_two(call, sum);
 }
 
-int weir__vector_multiply(const struct weir__op_call *call) {
+int VECTOR(multiply)(const struct weir__op_call *call) {
     return each_of_two(call, product);
 }
 
-int weir__vector_bias_add(const struct weir__op_call *call) {
+int VECTOR(bias_add)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const float *x = call->in[0], *bias = call->in[1];
     float *y = call->out[0];
@@ -200,7 +200,7 @@ int weir__vector_bias_add(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_copy(const struct weir__op_call *call) {
+int VECTOR(copy)(const struct weir__op_call *call) {
     memcpy(call->out[0], call->in[0],
            (size_t)(call->shape->rows * call->shape->width) * sizeof(float));
     return WEIR_OK;

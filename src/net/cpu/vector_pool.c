@@ -154,12 +154,12 @@ VECTOR_INLINE void pool(const struct weir__op_call *call, window_fn *window, con
     }
 }
 
-int weir__vector_max_pool2d(const struct weir__op_call *call) {
+int VECTOR(max_pool2d)(const struct weir__op_call *call) {
     pool(call, largest, false);
     return WEIR_OK;
 }
 
-int weir__vector_avg_pool2d(const struct weir__op_call *call) {
+int VECTOR(avg_pool2d)(const struct weir__op_call *call) {
     pool(call, sum, true);
     return WEIR_OK;
 }
@@ -233,7 +233,7 @@ static void give_row(const struct images *images, const float *x, const float *d
     clear_rows(images, dx, cleared, images->in.height);
 }
 
-int weir__vector_max_pool2d_grad(const struct weir__op_call *call) {
+int VECTOR(max_pool2d_grad)(const struct weir__op_call *call) {
     const struct images images = images_of(call);
     const float *dy = call->in[0], *x = call->in[1];
     float *dx = call->out[0];
@@ -259,7 +259,7 @@ static struct pool_tables tables_in(void *memory, const struct weir__window *win
     return (struct pool_tables){columns, (float *)(columns + window->in.width)};
 }
 
-int weir__vector_measure_avg_pool2d_grad(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(measure_avg_pool2d_grad)(const struct weir__op_shape *shape, size_t *workspace) {
     const struct weir__window *window = &shape->window;
     *workspace = (size_t)window->in.width * sizeof(struct pool_span) +
                  (size_t)(window->out.height * window->out.width) * sizeof(float);
@@ -324,7 +324,7 @@ static void collect_row(const struct images *images, const struct pool_span *spa
     }
 }
 
-int weir__vector_avg_pool2d_grad(const struct weir__op_call *call) {
+int VECTOR(avg_pool2d_grad)(const struct weir__op_call *call) {
     const struct images images = images_of(call);
     const struct pool_tables tables = tables_in(call->workspace, &call->shape->window);
     const float *dy = call->in[0];

@@ -50,7 +50,7 @@ static float rstd_of(const float *x, int64_t width, double eps) {
     return (float)(1 / sqrt(squares / (double)width + eps));
 }
 
-int weir__vector_rms_norm(const struct weir__op_call *call) {
+int VECTOR(rms_norm)(const struct weir__op_call *call) {
     const float *x = call->in[0], *weight = call->shape->has_bias ? call->in[1] : NULL;
     float *y = call->out[0], *rstds = call->out[1];
     int64_t width = call->shape->width, count = token_count(call);
@@ -65,7 +65,7 @@ int weir__vector_rms_norm(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-int weir__vector_rms_norm_grad_input(const struct weir__op_call *call) {
+int VECTOR(rms_norm_grad_input)(const struct weir__op_call *call) {
     const float *dy = call->in[0], *x = call->in[1], *rstds = call->in[2];
     const float *weight = call->shape->has_bias ? call->in[3] : NULL;
     float *dx = call->out[0];
@@ -85,7 +85,7 @@ int weir__vector_rms_norm_grad_input(const struct weir__op_call *call) {
 
 enum { COLUMN_VECTORS = 4 };
 
-int weir__vector_rms_norm_grad_weight(const struct weir__op_call *call) {
+int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call) {
     const float *rstds = call->in[2];
     int64_t width = call->shape->width, count = token_count(call);
     for (int64_t j = 0; j < width; j += COLUMN_VECTORS * LANES) {

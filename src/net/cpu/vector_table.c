@@ -2,28 +2,28 @@
 /* Our own vector kernels as one table. */
 #include "net/cpu/vector_calls.h"
 
-#define ROW(name) [WEIR__OP_##name] = {.run = weir__vector_##name, .library = "vector"}
+#define ROW(name) [WEIR__OP_##name] = {.run = VECTOR(name), .library = "vector"}
 #define ROW_MEASURED(name)                                                                         \
     [WEIR__OP_##name] = {                                                                          \
-        .measure = weir__vector_measure_##name, .run = weir__vector_##name, .library = "vector"}
+        .measure = VECTOR(measure_##name), .run = VECTOR(name), .library = "vector"}
 #define ROW_CUT(name, unit)                                                                        \
-    [WEIR__OP_##name] = {.run = weir__vector_##name, .cut = WEIR__CUT_##unit, .library = "vector"}
+    [WEIR__OP_##name] = {.run = VECTOR(name), .cut = WEIR__CUT_##unit, .library = "vector"}
 #define ROW_CUT_MEASURED(name, unit, measured)                                                     \
-    [WEIR__OP_##name] = {.measure = weir__vector_measure_##measured,                               \
-                         .run = weir__vector_##name,                                               \
+    [WEIR__OP_##name] = {.measure = VECTOR(measure_##measured),                               \
+                         .run = VECTOR(name),                                               \
                          .cut = WEIR__CUT_##unit,                                                  \
                          .library = "vector"}
 #define ROW_MEASURED_AS(name, other)                                                               \
     [WEIR__OP_##name] = {                                                                          \
-        .measure = weir__vector_measure_##other, .run = weir__vector_##name, .library = "vector"}
+        .measure = VECTOR(measure_##other), .run = VECTOR(name), .library = "vector"}
 #define ROW_CONVOLUTION(name)                                                                      \
-    [WEIR__OP_##name] = {.measure = weir__vector_measure_conv2d,                                   \
-                         .run = weir__vector_##name,                                               \
-                         .measure_pack = weir__vector_measure_pack_conv2d,                         \
-                         .pack = weir__vector_pack_conv2d,                                         \
+    [WEIR__OP_##name] = {.measure = VECTOR(measure_conv2d),                                   \
+                         .run = VECTOR(name),                                               \
+                         .measure_pack = VECTOR(measure_pack_conv2d),                         \
+                         .pack = VECTOR(pack_conv2d),                                         \
                          .library = "vector"}
 
-const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT] = {
+const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT] = {
     ROW_MEASURED(linear),
     ROW_MEASURED(linear_grad_input),
     ROW_MEASURED(linear_grad_weight),
@@ -64,8 +64,8 @@ const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT] = {
     ROW_CUT(multiply, NUMBERS),
     ROW(bias_add),
     ROW_CUT(copy, NUMBERS),
-    [WEIR__OP_narrow] = {.run = weir__vector_copy, .library = "vector"},
-    [WEIR__OP_widen] = {.run = weir__vector_copy, .library = "vector"},
+    [WEIR__OP_narrow] = {.run = VECTOR(copy), .library = "vector"},
+    [WEIR__OP_widen] = {.run = VECTOR(copy), .library = "vector"},
     ROW_CUT(transpose, ROWS),
     ROW_CUT_MEASURED(instance_norm, ROWS, instance_norm),
     ROW_CUT_MEASURED(instance_norm_grad_input, ROWS, instance_norm),
