@@ -16,10 +16,7 @@ bool kernel_is_the_users(enum weir__op_code op) {
 
 bool kernel_lacks_vector(enum weir__op_code op) {
     switch (op) {
-    case WEIR__OP_conv2d:
-    case WEIR__OP_conv2d_grad_input:
-    case WEIR__OP_conv2d_grad_weight:
-    case WEIR__OP_bias_gelu: /* these are CUDA's only */
+    case WEIR__OP_bias_gelu:
     case WEIR__OP_bias_gelu_grad:
     case WEIR__OP_bias_dropout_add:
     case WEIR__OP_add_layer_norm:

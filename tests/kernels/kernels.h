@@ -16,7 +16,7 @@ struct weir__op_shape kernel_any_shape(enum weir__op_code op);
 
 /** custom and custom_grad: no backend has them. Tests of all ops leave these two out. */
 bool kernel_is_the_users(enum weir__op_code op);
-/** Ops without a vector row: the reference serves where oneDNN does not. The one list of them. */
+/** Ops without a vector row, which are CUDA's only. The one list of them. */
 bool kernel_lacks_vector(enum weir__op_code op);
 
 /** Inputs of one call, and what accumulating outputs held before it. */

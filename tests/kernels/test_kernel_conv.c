@@ -3,10 +3,13 @@
  * Goal: convolutions of the sizes that nets have, beyond the small ones of test_kernels.c: wide
  * images, blocks of channels and odd ends of them, few channels on either side, for one thread and
  * two, with weights that the state of another row count and thread count packed. Method: against
- * the f64 reference, within kernel_tolerance().
+ * the f64 reference, within kernel_tolerance(). Our own also bit by bit against a chain of
+ * multiply-adds for each number, which is what they are on every instruction set.
  */
 #include "harness.h"
 #include "kernels/kernels.h"
+
+#include <math.h>
 
 struct sizes {
     int64_t rows, in, out, height, width, kernel, stride_y, stride_x, padding, groups;
@@ -23,7 +26,11 @@ static const struct sizes nets[] = {
     {1, 6, 9, 24, 24, 3, 1, 1, 1, 3},   {2, 16, 16, 11, 11, 3, 1, 1, 0, 1},
     {2, 16, 8, 11, 11, 3, 1, 1, 2, 1},  {2, 12, 5, 10, 10, 2, 1, 1, 3, 1},
     {3, 2, 16, 34, 40, 1, 2, 1, 0, 1},  {3, 1, 40, 10, 2, 3, 1, 2, 1, 1},
-    {2, 20, 40, 16, 18, 1, 3, 2, 0, 1},
+    {2, 20, 40, 16, 18, 1, 3, 2, 0, 1}, {9, 70, 130, 6, 5, 3, 1, 1, 1, 1},
+    {2, 130, 70, 9, 8, 3, 2, 3, 1, 1},  {2, 96, 33, 8, 7, 2, 3, 2, 1, 1},
+    {2, 136, 200, 5, 4, 3, 1, 1, 1, 2}, {3, 70, 70, 9, 11, 3, 2, 3, 1, 70},
+    {2, 5, 15, 9, 11, 3, 2, 1, 1, 5},   {1, 17, 17, 5, 5, 1, 2, 2, 1, 17},
+    {1, 40, 24, 30, 70, 5, 2, 1, 2, 1},
 };
 
 static const enum weir__op_code ops[] = {WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input,
@@ -51,24 +58,139 @@ static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op_c
                                               .groups = sizes->groups}};
 }
 
-/** Against the reference, and the same bits by several threads, wherever operands lie. */
-static void compare(const struct sizes *sizes, enum weir__op_code op, bool has_bias) {
-    struct weir__op_shape shape = shape_of(sizes, op);
-    struct kernel_case test;
-    struct kernel_results got, again, wanted;
-    shape.has_bias = has_bias;
-    kernel_case_init(&test, &shape);
-    test.overwrite = has_bias;
-    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
-    EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 0, &got), WEIR_OK);
-    kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted), "convolution");
+/** Near what is wanted, and the same bits by several threads, wherever operands lie. */
+static void compare_backend(const struct kernel_case *given, enum kernel_backend backend,
+                            const struct kernel_results *wanted) {
+    struct kernel_case test = *given;
+    struct kernel_results got, again;
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    kernel_expect_near(&got, wanted, kernel_tolerance(wanted), kernel_backend_name(backend));
     for (uint32_t threads = 1; threads <= 4; threads++) {
         test.shape.threads = threads;
-        EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 64, &again), WEIR_OK);
+        EXPECT_STATUS(kernel_run(&test, backend, 64, &again), WEIR_OK);
         kernel_expect_same(&again, &got, "several threads");
         kernel_results_clean_up(&again);
     }
     kernel_results_clean_up(&got);
+}
+
+/* ---- one chain for each number ---- */
+
+/** What a chain goes over: where the operands' numbers are, and how products are added. */
+struct chains {
+    const struct kernel_case *test;
+    bool fused;
+};
+
+static float add_product(const struct chains *chains, double a, double b, float sum) {
+    return chains->fused ? fmaf((float)a, (float)b, sum) : sum + (float)a * (float)b;
+}
+
+/** By the output's pixel and a tap: the input's pixel; -1: none. */
+static int64_t input_pixel(const struct weir__window *window, int64_t row, int64_t out_pixel,
+                           int64_t tap) {
+    int64_t y = out_pixel / window->out.width * window->stride.height + tap / window->kernel.width;
+    int64_t x = out_pixel % window->out.width * window->stride.width + tap % window->kernel.width;
+    y -= window->padding.height;
+    x -= window->padding.width;
+    if (y < 0 || y >= window->in.height || x < 0 || x >= window->in.width) return -1;
+    return (row * window->in.height + y) * window->in.width + x;
+}
+
+static int64_t pixels_of(struct weir__plane plane) {
+    return plane.height * plane.width;
+}
+
+/** Adds what one pair of pixels gives, for all channels. */
+static void add_pair(const struct chains *chains, int64_t in_pixel, int64_t out_pixel, int64_t tap,
+                     float *sums) {
+    const struct weir__op_shape *shape = &chains->test->shape;
+    int64_t taps = pixels_of(shape->window.kernel);
+    int64_t in = shape->in / shape->window.groups, out = shape->out / shape->window.groups;
+    const double *first = chains->test->in[0], *second = chains->test->in[1];
+    for (int64_t o = 0; o < shape->out; o++)
+        for (int64_t i = 0; i < in; i++) {
+            int64_t x = in_pixel * shape->in + o / out * in + i;
+            int64_t y = out_pixel * shape->out + o, w = (o * in + i) * taps + tap;
+            if (shape->op == WEIR__OP_conv2d)
+                sums[y] = add_product(chains, first[x], second[w], sums[y]);
+            else if (shape->op == WEIR__OP_conv2d_grad_input)
+                sums[x] = add_product(chains, first[y], second[w], sums[x]);
+            else
+                sums[w] = add_product(chains, first[x], second[y], sums[w]);
+        }
+}
+
+/** Rows and pixels ascend, and so do taps forward; back they descend. */
+static void make_sums(const struct chains *chains, float *sums) {
+    const struct weir__op_shape *shape = &chains->test->shape;
+    int64_t taps = pixels_of(shape->window.kernel), pixels = pixels_of(shape->window.out);
+    bool back = shape->op == WEIR__OP_conv2d_grad_input;
+    for (int64_t k = 0; k < taps; k++)
+        for (int64_t row = 0; row < shape->rows; row++)
+            for (int64_t pixel = 0; pixel < pixels; pixel++) {
+                int64_t tap = back ? taps - 1 - k : k;
+                int64_t in = input_pixel(&shape->window, row, pixel, tap);
+                if (in >= 0) add_pair(chains, in, row * pixels + pixel, tap, sums);
+            }
+}
+
+/** How many of the results are not the chains'. */
+static int64_t differing(const struct chains *chains, const struct kernel_results *got) {
+    const struct kernel_case *test = chains->test;
+    bool begins = test->shape.op == WEIR__OP_conv2d && test->shape.has_bias;
+    bool adds = test->shape.op == WEIR__OP_conv2d_grad_weight && !test->overwrite;
+    int64_t count = test->operands.out[0].count, differ = 0;
+    float *sums = weir__acquire(test_allocator(), (size_t)count, sizeof *sums);
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = begins ? (float)test->in[2][i % test->shape.out] : 0;
+    make_sums(chains, sums);
+    for (int64_t i = 0; i < count; i++) {
+        float wanted = adds ? (float)test->old[0][i] + sums[i] : sums[i];
+        if (wanted != (float)got->out[0][i]) differ++;
+    }
+    weir__release(test_allocator(), sums, (size_t)count, sizeof *sums);
+    return differ;
+}
+
+/** Fused where the processor can: which is not asked here. */
+static void expect_chains(const struct kernel_case *test) {
+    struct kernel_results got;
+    EXPECT_STATUS(kernel_run(test, KERNEL_VECTOR, 0, &got), WEIR_OK);
+    int64_t fused = differing(&(struct chains){test, true}, &got);
+    int64_t apart = differing(&(struct chains){test, false}, &got);
+    if (fused > 0 && apart > 0)
+        TEST_FAIL("%s, %lld to %lld channels: %lld numbers are not the chains'",
+                  weir__op_name(test->shape.op), (long long)test->shape.in,
+                  (long long)test->shape.out, (long long)fused);
+    kernel_results_clean_up(&got);
+}
+
+static void test_each_number_is_one_chain(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(nets); i++)
+        for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++) {
+            struct weir__op_shape shape = shape_of(&nets[i], ops[o]);
+            struct kernel_case test;
+            shape.has_bias = (i + o) % 2 == 0;
+            kernel_case_init(&test, &shape);
+            test.overwrite = i % 2 == 0;
+            expect_chains(&test);
+            kernel_case_clean_up(&test);
+        }
+}
+
+/* ---- any backend ---- */
+
+static void compare(const struct sizes *sizes, enum weir__op_code op, bool has_bias) {
+    struct weir__op_shape shape = shape_of(sizes, op);
+    struct kernel_case test;
+    struct kernel_results wanted;
+    shape.has_bias = has_bias;
+    kernel_case_init(&test, &shape);
+    test.overwrite = has_bias;
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+    compare_backend(&test, KERNEL_FAST, &wanted);
+    compare_backend(&test, KERNEL_VECTOR, &wanted);
     kernel_results_clean_up(&wanted);
     kernel_case_clean_up(&test);
 }
@@ -79,24 +201,30 @@ static void test_results_are_near_the_reference_whatever_the_threads(void) {
             compare(&nets[i], ops[o], (i + o) % 2 == 0);
 }
 
+static void check_packed(const struct sizes *sizes, enum weir__op_code op,
+                         enum kernel_backend backend) {
+    const struct weir__kernel *kernel = kernel_of(op, backend);
+    struct weir__op_shape shape = shape_of(sizes, op);
+    size_t bytes, wanted;
+    if (kernel->measure_pack == NULL) return;
+    shape.dtype = WEIR_F32;
+    shape.rows_max = 9;
+    CHECK_OK(kernel->measure_pack(&shape, &wanted));
+    for (int64_t rows = 1; rows <= 9; rows += 4)
+        for (uint32_t threads = 1; threads <= 3; threads++) {
+            shape.rows = rows;
+            shape.threads = threads;
+            CHECK_OK(kernel->measure_pack(&shape, &bytes));
+            EXPECT_EQ_UINT(bytes, wanted);
+        }
+}
+
 /** Whatever has the largest row count, and whatever its number of threads. */
 static void test_packed_weights_depend_on_the_largest_row_count_only(void) {
-    if (weir__onednn_version()[0] == 0) SKIP("built without oneDNN");
     for (size_t i = 0; i < WEIR__COUNT_OF(nets); i++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++) {
-            const struct weir__kernel *kernel = kernel_fast()->kernel(ops[o], WEIR_F32);
-            struct weir__op_shape shape = shape_of(&nets[i], ops[o]);
-            size_t bytes, wanted;
-            shape.dtype = WEIR_F32;
-            shape.rows_max = 9;
-            CHECK_OK(kernel->measure_pack(&shape, &wanted));
-            for (int64_t rows = 1; rows <= 9; rows += 4)
-                for (uint32_t threads = 1; threads <= 3; threads++) {
-                    shape.rows = rows;
-                    shape.threads = threads;
-                    CHECK_OK(kernel->measure_pack(&shape, &bytes));
-                    EXPECT_EQ_UINT(bytes, wanted);
-                }
+            check_packed(&nets[i], ops[o], KERNEL_FAST);
+            check_packed(&nets[i], ops[o], KERNEL_VECTOR);
         }
 }
 
@@ -121,5 +249,6 @@ static void test_planning_leaves_the_callers_threads(void) {
 }
 
 WEIR_TEST_SUITE(kernel_conv, TEST(results_are_near_the_reference_whatever_the_threads),
+                TEST(each_number_is_one_chain),
                 TEST(packed_weights_depend_on_the_largest_row_count_only),
                 TEST(planning_leaves_the_callers_threads))

@@ -29,6 +29,11 @@ int weir__cpu_attach(struct weir_stream *stream, uint32_t threads);
 void weir__share(const struct weir__op_call *call, int64_t parts, double work, weir__team_fn *run,
                  void *context);
 
+/** A convolution's pass on so many rows. */
+double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows);
+/** A 1x1 convolution as the op on (pixels, channels) that it is; false: it is none. */
+bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product);
+
 /** Fills call->error for an index outside [0, limit) and returns WEIR_ERR_ARGUMENT. `what` is
  * "token" or "target", `place` its number in the micro-batch. */
 int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,

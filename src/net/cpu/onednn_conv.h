@@ -27,12 +27,9 @@ struct weir__conv_plan {
 int weir__conv_plan_init(const struct weir__op_shape *shape, struct weir__conv_plan *plan);
 void weir__conv_plan_clean_up(struct weir__conv_plan *plan);
 
-/** A 1x1 convolution as the op on (pixels, channels) that it is; false: it is none. */
-bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product);
 enum weir__onednn_pass weir__conv_pass(const struct weir__op_shape *shape);
 /** What the library calls the operands, by pass. */
 extern const int weir__conv_arguments[][WEIR__ROLE_COUNT];
-double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows);
 bool weir__conv_has_bias(const struct weir__op_shape *shape);
 /** The weights in PyTorch's order, or in any. */
 dnnl_status_t weir__conv_describe_weight(const struct weir__op_shape *shape, bool any,

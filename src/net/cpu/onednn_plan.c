@@ -28,13 +28,6 @@ static bool is_thin(const struct weir__op_shape *shape) {
     return shape->in == 1 && shape->window.out.width == 1;
 }
 
-double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows) {
-    const struct weir__window *window = &shape->window;
-    double pixels = (double)window->out.height * (double)window->out.width;
-    double taps = (double)window->kernel.height * (double)window->kernel.width;
-    return (double)rows * pixels * taps * (double)shape->out * (double)(shape->in / window->groups);
-}
-
 static int64_t most_rows(const struct weir__op_shape *shape) {
     return shape->rows_max > shape->rows ? shape->rows_max : shape->rows;
 }
@@ -50,28 +43,6 @@ bool weir__conv_has_bias(const struct weir__op_shape *shape) {
 
 static bool is_one(struct weir__plane plane) {
     return plane.height == 1 && plane.width == 1;
-}
-
-bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product) {
-    const struct weir__window *window = &shape->window;
-    bool padded = window->padding.height > 0 || window->padding.width > 0;
-    if (!is_one(window->kernel) || !is_one(window->stride) || padded || window->groups > 1)
-        return false;
-    static const enum weir__op_code ops[] = {
-        [WEIR__ONEDNN_FORWARD] = WEIR__OP_linear,
-        [WEIR__ONEDNN_BACKWARD_DATA] = WEIR__OP_linear_grad_input,
-        [WEIR__ONEDNN_BACKWARD_WEIGHTS] = WEIR__OP_linear_grad_weight,
-    };
-    *product = (struct weir__op_shape){.op = ops[weir__conv_pass(shape)],
-                                       .dtype = shape->dtype,
-                                       .threads = shape->threads,
-                                       .rows = shape->rows,
-                                       .rows_max = shape->rows_max,
-                                       .tokens = window->out.height * window->out.width,
-                                       .in = shape->in,
-                                       .out = shape->out,
-                                       .has_bias = shape->has_bias};
-    return true;
 }
 
 /** The same numbers by another pass, with kernels turned by half: y is the gradient of x in a

@@ -33,19 +33,28 @@ enum weir__panel_mode {
     WEIR__PANEL_ADD    /**< c = c + sum, the sum made first */
 };
 
+/** The depth's steps, taken again from so many floats further on. */
+struct weir__panel_again {
+    int64_t times; /**< 0: once, too */
+    int64_t a, b;
+};
+
 /** c (rows, columns) from a (rows, depth) and the panel b (depth, columns). Distances in floats. */
 struct weir__panel {
     const float *a; /**< element (r, k) at a[r * a_row + k * a_step] */
     int64_t a_row, a_step;
-    const float *b; /**< all 32 columns are read (16 where columns <= 16) */
+    const float *b; /**< as many columns are read as VECTOR(panel_width) says, of each tile */
     int64_t b_row;
     float *c; /**< only its columns are touched */
     int64_t c_row;
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
+    struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
 };
 
 void VECTOR(panel_product)(const struct weir__panel *panel);
+/** The width of a tile that so many columns take, at most a tile's. */
+int64_t VECTOR(panel_width)(int64_t columns);
 
 /** Packs `columns` rows of `from` as the columns of a panel: to[k * to_row + j] = scale *
  * from[j * from_row + k], 0 from `columns` up to to_row, a multiple of 16. */

@@ -30,3 +30,35 @@ void weir__share(const struct weir__op_call *call, int64_t parts, double work, w
     uint32_t members = work < 2 * WEIR__SHARED_LEAST ? 1 : call->shape->threads;
     weir__team_run(team, members, (uint32_t)parts, run, context);
 }
+
+double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows) {
+    const struct weir__window *window = &shape->window;
+    double pixels = (double)window->out.height * (double)window->out.width;
+    double taps = (double)window->kernel.height * (double)window->kernel.width;
+    return (double)rows * pixels * taps * (double)shape->out * (double)(shape->in / window->groups);
+}
+
+static enum weir__op_code product_of(enum weir__op_code op) {
+    if (op == WEIR__OP_conv2d) return WEIR__OP_linear;
+    if (op == WEIR__OP_conv2d_grad_input) return WEIR__OP_linear_grad_input;
+    assert(op == WEIR__OP_conv2d_grad_weight);
+    return WEIR__OP_linear_grad_weight;
+}
+
+bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product) {
+    const struct weir__window *window = &shape->window;
+    bool single = window->kernel.height == 1 && window->kernel.width == 1;
+    bool dense = window->stride.height == 1 && window->stride.width == 1;
+    bool padded = window->padding.height > 0 || window->padding.width > 0;
+    if (!single || !dense || padded || window->groups > 1) return false;
+    *product = (struct weir__op_shape){.op = product_of(shape->op),
+                                       .dtype = shape->dtype,
+                                       .threads = shape->threads,
+                                       .rows = shape->rows,
+                                       .rows_max = shape->rows_max,
+                                       .tokens = window->out.height * window->out.width,
+                                       .in = shape->in,
+                                       .out = shape->out,
+                                       .has_bias = shape->has_bias};
+    return true;
+}

@@ -53,7 +53,7 @@ typedef int64_t vlong8 __attribute__((vector_size(64)));
 #if defined(__clang__)
 #define V_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define V_UNROLL _Pragma("GCC unroll 16")
+#define V_UNROLL _Pragma("GCC unroll 32")
 #endif
 
 #define VECTOR_INLINE static inline __attribute__((always_inline, unused))

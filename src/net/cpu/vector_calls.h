@@ -22,6 +22,15 @@ int VECTOR(measure_linear)(const struct weir__op_shape *shape, size_t *workspace
 int VECTOR(measure_linear_grad_input)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_t *workspace);
 
+/* vector_conv.c and vector_conv_weight.c */
+int VECTOR(conv2d)(const struct weir__op_call *call);
+int VECTOR(conv2d_grad_input)(const struct weir__op_call *call);
+int VECTOR(conv2d_grad_weight)(const struct weir__op_call *call);
+int VECTOR(measure_conv2d)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(measure_conv2d_grad_weight)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(measure_pack_conv2d)(const struct weir__op_shape *shape, size_t *bytes);
+int VECTOR(pack_conv2d)(const struct weir__op_call *call, void *packed);
+
 /* vector_norm.c: LayerNorm, and sums over columns */
 int VECTOR(bias_grad)(const struct weir__op_call *call);
 int VECTOR(layer_norm)(const struct weir__op_call *call);

@@ -26,6 +26,13 @@ enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
 _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
 
+/** Before a loop that is not to be unrolled: its body is a tile. */
+#if defined(__clang__)
+#define V_ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define V_ROLLED _Pragma("GCC unroll 1")
+#endif
+
 VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
 #if defined(__AVX512F__)
     return (vregister)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
@@ -39,10 +46,30 @@ VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
 #endif
 }
 
-VECTOR_INLINE vregister load(const float *from) {
+/** The same for the first 8 lanes; the others are anything. Processors whose units are half as wide
+ * do it in half the time. */
+VECTOR_INLINE vregister multiply_add_8(float a, vregister b, vregister c) {
+#if defined(__AVX512F__)
+    __m256 low_b = _mm512_castps512_ps256((__m512)b), low_c = _mm512_castps512_ps256((__m512)c);
+    return (vregister)_mm512_castps256_ps512(_mm256_fmadd_ps(_mm256_set1_ps(a), low_b, low_c));
+#else
+    return multiply_add(a, b, c);
+#endif
+}
+
+/** As many numbers as a tile's register has: all its lanes, or 8. */
+VECTOR_INLINE vregister load(const float *from, const int columns) {
     vregister v;
+#if defined(__AVX512F__)
+    if (columns < REGISTER_LANES) return (vregister)_mm512_castps256_ps512(_mm256_loadu_ps(from));
+#endif
+    assert(columns >= REGISTER_LANES);
     memcpy(&v, from, sizeof v);
     return v;
+}
+
+VECTOR_INLINE void store(float *to, vregister v, const int columns) {
+    memcpy(to, &v, columns < REGISTER_LANES ? 8 * sizeof *to : sizeof v);
 }
 
 /** Where a tile's operands begin. */
@@ -52,72 +79,103 @@ struct tile_place {
     int64_t c_row;
 };
 
-/** One tile, all columns of it there. `rows`, `registers` and `adjacent` (a's rows are neighbours)
- * are constants where this is inlined. */
-VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
-                        const int rows, const int registers, const bool adjacent) {
-    assert(rows >= 1 && rows <= TILE_ROWS && registers <= TILE_REGISTERS);
+/** The steps of one line, for a tile's sums. `rows`, `columns` and `adjacent` (a's rows are
+ * neighbours) are constants where this is inlined. */
+VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, const float *b,
+                            vregister *sum, const int rows, const int columns,
+                            const bool adjacent) {
+    const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
     const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
-    const int64_t b_row = panel->b_row, c_row = place->c_row;
-    const float *a = place->a, *b = place->b;
-    float *c = place->c;
-    vregister sum[TILE_ROWS][TILE_REGISTERS];
-    V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < registers; v++)
-            sum[r][v] = panel->mode == WEIR__PANEL_CHAIN ? load(c + r * c_row + v * REGISTER_LANES)
-                                                         : (vregister){0};
-    }
+    const int64_t b_row = panel->b_row;
+    V_ROLLED
     for (int64_t k = 0; k < panel->depth; k++, a += a_step, b += b_row) {
         vregister row[TILE_REGISTERS];
         V_UNROLL
-        for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES);
+        for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
         V_UNROLL
-        for (int r = 0; r < rows; r++) {
-            V_UNROLL
-            for (int v = 0; v < registers; v++)
-                sum[r][v] = multiply_add(a[r * a_row], row[v], sum[r][v]);
+        for (int s = 0; s < rows * registers; s++) {
+            float number = a[s / registers * a_row];
+            sum[s] = columns < REGISTER_LANES ? multiply_add_8(number, row[0], sum[s])
+                                              : multiply_add(number, row[s % registers], sum[s]);
         }
     }
+}
+
+/** One tile, all columns of it there. */
+VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
+                        const int rows, const int columns, const bool adjacent) {
+    assert(rows >= 1 && rows <= TILE_ROWS && columns <= WEIR__TILE_COLUMNS);
+    const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
+    const struct weir__panel_again lines = panel->lines, planes = panel->planes;
+    const int64_t c_row = place->c_row;
+    float *c = place->c;
+    vregister sum[TILE_ROWS * TILE_REGISTERS];
     V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < registers; v++) {
-            float *to = c + r * c_row + v * REGISTER_LANES;
-            if (panel->mode == WEIR__PANEL_ADD) sum[r][v] += load(to);
-            memcpy(to, &sum[r][v], sizeof sum[r][v]);
-        }
+    for (int s = 0; s < rows * registers; s++) {
+        const float *from = c + s / registers * c_row + s % registers * REGISTER_LANES;
+        sum[s] = panel->mode == WEIR__PANEL_CHAIN ? load(from, columns) : (vregister){0};
+    }
+    const float *a_plane = place->a, *b_plane = place->b;
+    int64_t plane = planes.times, line;
+    V_ROLLED
+    do {
+        const float *a = a_plane, *b = b_plane;
+        line = lines.times;
+        V_ROLLED
+        do {
+            add_line(panel, a, b, sum, rows, columns, adjacent);
+            a += lines.a;
+            b += lines.b;
+        } while (--line > 0);
+        a_plane += planes.a;
+        b_plane += planes.b;
+    } while (--plane > 0);
+    V_UNROLL
+    for (int s = 0; s < rows * registers; s++) {
+        float *to = c + s / registers * c_row + s % registers * REGISTER_LANES;
+        if (panel->mode == WEIR__PANEL_ADD) sum[s] += load(to, columns);
+        store(to, sum[s], columns);
     }
 }
 
 /** As many rows as there are up to TILE_ROWS; returns how many it took. */
 VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_place *place,
-                           int64_t rows, const int registers, const bool adjacent) {
-    if (rows >= TILE_ROWS) return tile(panel, place, TILE_ROWS, registers, adjacent), TILE_ROWS;
-    if (TILE_ROWS > 8 && rows >= 8) return tile(panel, place, 8, registers, adjacent), 8;
-    if (TILE_ROWS > 4 && rows >= 4) return tile(panel, place, 4, registers, adjacent), 4;
-    if (rows >= 2) return tile(panel, place, 2, registers, adjacent), 2;
-    return tile(panel, place, 1, registers, adjacent), 1;
+                           int64_t rows, const int columns, const bool adjacent) {
+    if (rows >= TILE_ROWS) return tile(panel, place, TILE_ROWS, columns, adjacent), TILE_ROWS;
+    if (TILE_ROWS > 8 && rows >= 8) return tile(panel, place, 8, columns, adjacent), 8;
+    if (TILE_ROWS > 4 && rows >= 4) return tile(panel, place, 4, columns, adjacent), 4;
+    if (rows >= 2) return tile(panel, place, 2, columns, adjacent), 2;
+    return tile(panel, place, 1, columns, adjacent), 1;
 }
 
 /** All rows of one tile's columns. */
 VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place place,
-                          const int registers, const bool adjacent) {
+                          const int columns, const bool adjacent) {
     for (int64_t row = 0; row < panel->rows;) {
-        int64_t taken = step(panel, &place, panel->rows - row, registers, adjacent);
+        int64_t taken = step(panel, &place, panel->rows - row, columns, adjacent);
         place.a += taken * panel->a_row;
         place.c += taken * place.c_row;
         row += taken;
     }
 }
 
-static void whole_column(const struct weir__panel *panel, int64_t j) {
-    const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
-    if (panel->a_row == 1)
-        column(panel, place, TILE_REGISTERS, true);
+/** The same for a width of a tile. */
+static void whole_column(const struct weir__panel *panel, const struct tile_place *place,
+                         int64_t columns) {
+    bool adjacent = panel->a_row == 1;
+    assert(columns == VECTOR(panel_width)(columns));
+    if (columns == 8 && adjacent)
+        column(panel, *place, 8, true);
+    else if (columns == 8)
+        column(panel, *place, 8, false);
+    else if (columns == 16 && adjacent)
+        column(panel, *place, 16, true);
+    else if (columns == 16)
+        column(panel, *place, 16, false);
+    else if (adjacent)
+        column(panel, *place, WEIR__TILE_COLUMNS, true);
     else
-        column(panel, place, TILE_REGISTERS, false);
+        column(panel, *place, WEIR__TILE_COLUMNS, false);
 }
 
 /** The last columns, which do not fill a tile: rows by way of a whole one. */
@@ -134,22 +192,28 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
         float *to = panel->c + row * panel->c_row + j;
         for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
-        if (columns <= WEIR__TILE_COLUMNS / 2)
-            column(&part, at, TILE_REGISTERS / 2, false);
-        else
-            column(&part, at, TILE_REGISTERS, false);
+        whole_column(&part, &at, VECTOR(panel_width)(columns));
         for (int64_t r = 0; r < part.rows; r++)
             memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
     }
 }
 
+int64_t VECTOR(panel_width)(int64_t columns) {
+    return columns <= 8 ? 8 : columns <= 16 ? 16 : WEIR__TILE_COLUMNS;
+}
+
 void VECTOR(panel_product)(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
-    int64_t j = 0;
-    for (; j + WEIR__TILE_COLUMNS <= panel->columns; j += WEIR__TILE_COLUMNS)
-        whole_column(panel, j);
-    if (j < panel->columns) part_column(panel, j, panel->columns - j);
+    for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
+        const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
+        int64_t columns = panel->columns - j;
+        if (columns > WEIR__TILE_COLUMNS) columns = WEIR__TILE_COLUMNS;
+        if (columns == VECTOR(panel_width)(columns))
+            whole_column(panel, &place, columns);
+        else
+            part_column(panel, j, columns);
+    }
 }
 
 VECTOR_INLINE int64_t clip(int64_t count) {

@@ -16,11 +16,20 @@
 #define ROW_MEASURED_AS(name, other)                                                               \
     [WEIR__OP_##name] = {                                                                          \
         .measure = VECTOR(measure_##other), .run = VECTOR(name), .library = "vector"}
+#define ROW_CONVOLUTION(name)                                                                      \
+    [WEIR__OP_##name] = {.measure = VECTOR(measure_conv2d),                                   \
+                         .run = VECTOR(name),                                               \
+                         .measure_pack = VECTOR(measure_pack_conv2d),                         \
+                         .pack = VECTOR(pack_conv2d),                                         \
+                         .library = "vector"}
 
 const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT] = {
     ROW_MEASURED(linear),
     ROW_MEASURED(linear_grad_input),
     ROW_MEASURED(linear_grad_weight),
+    ROW_CONVOLUTION(conv2d),
+    ROW_CONVOLUTION(conv2d_grad_input),
+    ROW_MEASURED(conv2d_grad_weight),
     ROW(bias_grad),
     ROW(embedding),
     ROW_MEASURED(embedding_grad),

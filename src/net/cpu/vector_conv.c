@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Convolutions, and the gradient of their input: products of pixels with panels of packed weights.
+ * Every number is one chain, from the bias on: over the taps, row by row, and the source's channels
+ * for each. The gradient of the input takes the taps from the last to the first, and has no bias.
+ *
+ * Rows of pixels are copied side by side with the zeros that pad them; then one row of taps is one
+ * run of numbers for every pixel, and a tile of results stays in registers for all taps. Of small
+ * images with many channels, the pixels that see the source by one tap are gathered in strips,
+ * whatever rows and images they are in, and chained to the result: so images of a few pixels fill
+ * tiles, and what pads them costs nothing. Channels and pixels of a row alone decide which.
+ *
+ * For the U-Net (2, 16) at 96 x 96, 16 rows, on one core of a Zen 4, with packing, against oneDNN
+ * 2.6: forward 98% of its speed with AVX-512 and 115% with AVX2, back 93% and 106%.
+ */
+#include "net/cpu/vector_conv.h"
+
+#include <assert.h>
+
+enum {
+    GATHERED_FROM = 64,     /* channels of the source */
+    GATHERED_BELOW = 12,    /* pixels of a row, the most that a tile has */
+    AREA_FLOATS = 1 << 15,  /* of copied rows */
+    BLOCK_FLOATS = 1 << 17, /* of pixels that all taps go over */
+    STRIP_PIXELS = 96,      /* whole tiles */
+    STRIP_GAP = 16,         /* floats, so that pixels do not fall on few sets of the cache */
+    BLOCKS_PER_MEMBER = 2
+};
+_Static_assert(STRIP_PIXELS % WEIR__TILE_ROWS == 0, "a strip is whole tiles");
+
+/** One walk for all the micro-batch. */
+struct conv_pass {
+    const struct weir__conv_walk *walk;
+    const float *from, *weights, *bias;
+    float *to;
+    struct weir__plane from_plane, to_plane;
+    int64_t from_channels, to_channels;
+    int64_t all_rows;      /* of pixels, of all images */
+    int64_t rows, columns; /* of a block */
+    float *workspace;
+};
+
+/** Some columns of some rows of pixels. */
+struct conv_block {
+    int64_t group, row, rows, column, columns;
+};
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t count_of(int64_t length, int64_t part) {
+    return (length + part - 1) / part;
+}
+
+/** Whether pixels are gathered. In neither case does what pads an image's rows count; what pads its
+ * columns is multiplied, as zeros, where they are not. */
+static bool gathers(const struct weir__conv_walk *walk) {
+    return walk->depth >= GATHERED_FROM && walk->x.pixels < GATHERED_BELOW;
+}
+
+/* ---- operands ---- */
+
+static const float *tile_weights(const struct conv_pass *conv, const struct conv_block *block,
+                                 int64_t column) {
+    const struct weir__conv_walk *walk = conv->walk;
+    int64_t tiles = count_of(walk->columns, WEIR__TILE_COLUMNS);
+    int64_t floats = walk->y.taps * walk->x.taps * walk->depth * WEIR__TILE_COLUMNS;
+    assert(column % WEIR__TILE_COLUMNS == 0);
+    return conv->weights + (block->group * tiles + column / WEIR__TILE_COLUMNS) * floats;
+}
+
+/** From a pixel of the result to the next one. */
+static int64_t result_step(const struct conv_pass *conv) {
+    return conv->walk->x.to_step * conv->to_channels;
+}
+
+/** The first pixel of row `row` of all, at the block's first column. */
+static float *result_row(const struct conv_pass *conv, const struct conv_block *block,
+                         int64_t row) {
+    const struct weir__conv_axis *y = &conv->walk->y, *x = &conv->walk->x;
+    int64_t line =
+        row / y->pixels * conv->to_plane.height + y->to_first + row % y->pixels * y->to_step;
+    int64_t pixel = line * conv->to_plane.width + x->to_first;
+    return conv->to + pixel * conv->to_channels + block->group * conv->walk->columns +
+           block->column;
+}
+
+static struct weir__conv_image image_of(const struct conv_pass *conv,
+                                        const struct conv_block *block, int64_t image) {
+    int64_t pixels = conv->from_plane.height * conv->from_plane.width;
+    return (struct weir__conv_image){.numbers = conv->from + image * pixels * conv->from_channels +
+                                                block->group * conv->walk->depth,
+                                     .plane = conv->from_plane,
+                                     .channels = conv->from_channels,
+                                     .depth = conv->walk->depth};
+}
+
+/** What chains begin with, for some rows of pixels. */
+static void begin(const struct conv_pass *conv, const struct conv_block *block, int64_t row,
+                  int64_t rows) {
+    const float *bias =
+        conv->bias == NULL ? NULL : conv->bias + block->group * conv->walk->columns + block->column;
+    size_t bytes = (size_t)block->columns * sizeof *bias;
+    for (int64_t end = row + rows; row < end; row++) {
+        float *to = result_row(conv, block, row);
+        for (int64_t t = 0; t < conv->walk->x.pixels; t++, to += result_step(conv))
+            if (bias == NULL)
+                memset(to, 0, bytes);
+            else
+                memcpy(to, bias, bytes);
+    }
+}
+
+/* ---- few channels: rows of pixels ---- */
+
+static int64_t copied_width(const struct weir__conv_walk *walk) {
+    return (walk->x.pixels - 1) * walk->x.stride + walk->x.taps;
+}
+
+/** Rows of the source that `rows` of the result see. */
+static int64_t copied_rows(const struct weir__conv_walk *walk, int64_t rows) {
+    return (rows - 1) * walk->y.stride + walk->y.taps;
+}
+
+/** Rows of pixels of one image whose source is copied at a time. */
+static int64_t rows_at_once(const struct weir__conv_walk *walk) {
+    int64_t row = copied_width(walk) * walk->depth * walk->y.stride;
+    int64_t wanted = row > 0 ? AREA_FLOATS / row : 1;
+    return wanted < 1 ? 1 : least(wanted, walk->y.pixels);
+}
+
+/** One tile of columns for one row of pixels, whose first tap is copied at `from`. */
+static void multiply_row(const struct conv_pass *conv, const struct conv_block *block, int64_t row,
+                         int64_t column, const float *from) {
+    const struct weir__conv_walk *walk = conv->walk;
+    const struct weir__conv_range taps = VECTOR(conv_taps)(&walk->y, row % walk->y.pixels);
+    int64_t line = copied_width(walk) * walk->depth, depth = walk->x.taps * walk->depth;
+    int64_t weights = depth * WEIR__TILE_COLUMNS;
+    const struct weir__panel panel = {
+        .a = from + taps.first * line,
+        .a_row = walk->x.stride * walk->depth,
+        .a_step = 1,
+        .b = tile_weights(conv, block, block->column + column) + taps.first * weights,
+        .b_row = WEIR__TILE_COLUMNS,
+        .c = result_row(conv, block, row) + column,
+        .c_row = result_step(conv),
+        .rows = walk->x.pixels,
+        .depth = taps.end > taps.first ? depth : 0,
+        .columns = least(block->columns - column, WEIR__TILE_COLUMNS),
+        .mode = conv->bias == NULL ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN,
+        .lines = {.times = taps.end - taps.first, .a = line, .b = weights}};
+    VECTOR(panel_product)(&panel);
+}
+
+static void multiply_rows(const struct conv_pass *conv, const struct conv_block *block,
+                          float *area) {
+    const struct weir__conv_axis *y = &conv->walk->y, *x = &conv->walk->x;
+    int64_t line = copied_width(conv->walk) * conv->walk->depth;
+    for (int64_t row = block->row, end = row + block->rows; row < end;) {
+        int64_t first = row % y->pixels;
+        int64_t rows = least(least(rows_at_once(conv->walk), y->pixels - first), end - row);
+        const struct weir__conv_image image = image_of(conv, block, row / y->pixels);
+        struct weir__conv_range seen = {.first = y->first + first * y->stride};
+        seen.end = seen.first + copied_rows(conv->walk, rows);
+        VECTOR(conv_copy)(&image, seen, x->first, copied_width(conv->walk), area);
+        if (conv->bias != NULL) begin(conv, block, row, rows);
+        for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS)
+            for (int64_t r = 0; r < rows; r++)
+                multiply_row(conv, block, row + r, j, area + r * y->stride * line);
+        row += rows;
+    }
+}
+
+/* ---- many channels: strips of pixels ---- */
+
+/** Pixels that see the source by one tap, anywhere. */
+struct pixel_strip {
+    const struct conv_pass *conv;
+    const struct conv_block *block;
+    float *area;
+    int64_t tap, count;
+    const float *from[STRIP_PIXELS];
+    float *to[STRIP_PIXELS];
+};
+
+static int64_t strip_row(const struct weir__conv_walk *walk) {
+    return VECTOR(conv_up)(walk->depth, LANES) + STRIP_GAP;
+}
+
+/** A tile by way of one whose rows are neighbours. */
+static void multiply_tile(const struct pixel_strip *strip, const struct weir__panel *given,
+                          int64_t first, int64_t column) {
+    float c[WEIR__TILE_ROWS * WEIR__TILE_COLUMNS] = {0};
+    struct weir__panel panel = *given;
+    int64_t columns = least(strip->block->columns - column, WEIR__TILE_COLUMNS);
+    size_t bytes = (size_t)columns * sizeof *c;
+    panel.a += first * panel.a_row;
+    panel.c = c;
+    panel.rows = least(strip->count - first, WEIR__TILE_ROWS);
+    for (int64_t r = 0; r < panel.rows; r++)
+        memcpy(c + r * WEIR__TILE_COLUMNS, strip->to[first + r] + column, bytes);
+    VECTOR(panel_product)(&panel);
+    for (int64_t r = 0; r < panel.rows; r++)
+        memcpy(strip->to[first + r] + column, c + r * WEIR__TILE_COLUMNS, bytes);
+}
+
+/** All columns, and empties the strip. */
+static void multiply_strip(struct pixel_strip *strip) {
+    const struct weir__conv_walk *walk = strip->conv->walk;
+    int64_t row = strip_row(walk);
+    struct weir__panel panel = {.a = strip->area,
+                                .a_row = row,
+                                .a_step = 1,
+                                .b_row = WEIR__TILE_COLUMNS,
+                                .c_row = WEIR__TILE_COLUMNS,
+                                .depth = walk->depth,
+                                .mode = WEIR__PANEL_CHAIN};
+    for (int64_t i = 0; i < strip->count; i++)
+        memcpy(strip->area + i * row, strip->from[i], (size_t)walk->depth * sizeof(float));
+    for (int64_t j = 0; j < strip->block->columns; j += WEIR__TILE_COLUMNS) {
+        panel.b = tile_weights(strip->conv, strip->block, strip->block->column + j) +
+                  strip->tap * walk->depth * WEIR__TILE_COLUMNS;
+        panel.columns = VECTOR(panel_width)(strip->block->columns - j);
+        for (int64_t i = 0; i < strip->count; i += WEIR__TILE_ROWS)
+            multiply_tile(strip, &panel, i, j);
+    }
+    strip->count = 0;
+}
+
+/** The pixels of a row that see the source's row from `from` on. */
+static void gather_row(struct pixel_strip *strip, const float *from, int64_t row, int64_t tap) {
+    const struct conv_pass *conv = strip->conv;
+    const struct weir__conv_axis *x = &conv->walk->x;
+    const struct weir__conv_range pixels = VECTOR(conv_pixels)(x, tap);
+    float *to = result_row(conv, strip->block, row);
+    for (int64_t t = pixels.first; t < pixels.end; t++) {
+        int64_t pixel = x->first + t * x->stride + tap;
+        strip->from[strip->count] = from + pixel * conv->from_channels;
+        strip->to[strip->count++] = to + t * result_step(conv);
+        if (strip->count == STRIP_PIXELS) multiply_strip(strip);
+    }
+}
+
+/** Some rows of the block by all taps. */
+static void multiply_taps(struct pixel_strip *strip, int64_t row, int64_t rows) {
+    const struct conv_pass *conv = strip->conv;
+    const struct weir__conv_axis *y = &conv->walk->y, *x = &conv->walk->x;
+    begin(conv, strip->block, row, rows);
+    for (int64_t tap = 0; tap < y->taps * x->taps; tap++) {
+        strip->tap = tap;
+        for (int64_t r = row; r < row + rows; r++) {
+            int64_t line = y->first + r % y->pixels * y->stride + tap / x->taps;
+            if (line < 0 || line >= y->sources) continue;
+            const struct weir__conv_image image = image_of(conv, strip->block, r / y->pixels);
+            gather_row(strip, image.numbers + line * image.plane.width * image.channels, r,
+                       tap % x->taps);
+        }
+        multiply_strip(strip);
+    }
+}
+
+static void multiply_strips(const struct conv_pass *conv, const struct conv_block *block,
+                            float *area) {
+    const struct weir__conv_walk *walk = conv->walk;
+    struct pixel_strip strip = {.conv = conv, .block = block, .area = area};
+    int64_t pixels = BLOCK_FLOATS / (walk->depth + block->columns);
+    int64_t rows = (pixels < STRIP_PIXELS ? STRIP_PIXELS : pixels) / walk->x.pixels;
+    if (rows < 1) rows = 1;
+    for (int64_t row = 0; row < block->rows; row += rows)
+        multiply_taps(&strip, block->row + row, least(block->rows - row, rows));
+}
+
+/* ---- all blocks ---- */
+
+/** Floats of a member's workspace. */
+static int64_t area_of(const struct weir__conv_walk *walk) {
+    if (walk->x.pixels == 0 || walk->y.pixels == 0) return 0;
+    if (gathers(walk)) return STRIP_PIXELS * strip_row(walk);
+    int64_t floats = copied_rows(walk, rows_at_once(walk)) * copied_width(walk) * walk->depth;
+    return VECTOR(conv_up)(floats < 0 ? 0 : floats, LANES);
+}
+
+static void multiply_part(void *context, uint32_t part, uint32_t member) {
+    const struct conv_pass *conv = context;
+    int64_t across = count_of(conv->walk->columns, conv->columns);
+    int64_t down = count_of(conv->all_rows, conv->rows);
+    struct conv_block block = {.group = part / (across * down),
+                               .row = part / across % down * conv->rows,
+                               .column = part % across * conv->columns};
+    block.rows = least(conv->all_rows - block.row, conv->rows);
+    block.columns = least(conv->walk->columns - block.column, conv->columns);
+    float *area = conv->workspace + member * area_of(conv->walk);
+    if (gathers(conv->walk))
+        multiply_strips(conv, &block, area);
+    else
+        multiply_rows(conv, &block, area);
+}
+
+/** Halves blocks until there are enough of them for the team. */
+static int64_t cut_blocks(struct conv_pass *conv, double work, uint32_t threads) {
+    const struct weir__conv_walk *walk = conv->walk;
+    double wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
+    if (wanted > work / WEIR__SHARED_LEAST) wanted = work / WEIR__SHARED_LEAST;
+    for (int64_t down = 1, across = 1;;) {
+        conv->rows = count_of(conv->all_rows, down);
+        conv->columns = VECTOR(conv_up)(count_of(walk->columns, across), WEIR__TILE_COLUMNS);
+        int64_t count = walk->groups * count_of(conv->all_rows, conv->rows) *
+                        count_of(walk->columns, conv->columns);
+        bool narrow = conv->columns <= WEIR__TILE_COLUMNS;
+        if ((double)count >= wanted || (narrow && conv->rows == 1)) return count;
+        if (narrow || (conv->rows > 1 && conv->rows * walk->x.pixels > STRIP_PIXELS))
+            down *= 2;
+        else
+            across *= 2;
+    }
+}
+
+static int run(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    bool back = shape->op == WEIR__OP_conv2d_grad_input;
+    const struct weir__window *window = &shape->window;
+    struct conv_pass conv = {.from = call->in[0],
+                             .weights = call->packed,
+                             .bias = shape->has_bias && !back ? call->in[2] : NULL,
+                             .to = call->out[0],
+                             .from_plane = back ? window->out : window->in,
+                             .to_plane = back ? window->in : window->out,
+                             .from_channels = back ? shape->out : shape->in,
+                             .to_channels = back ? shape->in : shape->out,
+                             .workspace = call->workspace};
+    int64_t phases = VECTOR(conv_phases)(shape);
+    double work = weir__conv_multiply_adds(shape, shape->rows) / (double)phases;
+    for (int64_t phase = 0; phase < phases; phase++) {
+        const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
+        conv.walk = &walk;
+        conv.all_rows = shape->rows * walk.y.pixels;
+        if (walk.single)
+            VECTOR(conv_single_walk)(call, &walk, conv.weights);
+        else if (conv.all_rows > 0 && walk.x.pixels > 0)
+            weir__share(call, cut_blocks(&conv, work, shape->threads), work, multiply_part, &conv);
+        conv.weights += VECTOR(conv_packed)(&walk);
+    }
+    return WEIR_OK;
+}
+
+/* ---- the ops ---- */
+
+int VECTOR(measure_conv2d)(const struct weir__op_shape *shape, size_t *workspace) {
+    struct weir__op_shape product;
+    int64_t most = 0;
+    if (weir__conv_as_product(shape, &product))
+        return VECTOR(f32)[product.op].measure(&product, workspace);
+    for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
+        const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
+        if (!walk.single && most < area_of(&walk)) most = area_of(&walk);
+    }
+    return weir__multiply((size_t)most * sizeof(float), shape->threads, workspace)
+               ? WEIR_OK
+               : WEIR_ERR_OVERFLOW;
+}
+
+int VECTOR(conv2d)(const struct weir__op_call *call) {
+    struct weir__op_call same = *call;
+    struct weir__op_shape product;
+    if (!weir__conv_as_product(call->shape, &product)) return run(call);
+    same.shape = &product;
+    return VECTOR(f32)[product.op].run(&same);
+}
+
+int VECTOR(conv2d_grad_input)(const struct weir__op_call *call) {
+    return VECTOR(conv2d)(call);
+}
