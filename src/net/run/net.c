@@ -452,6 +452,8 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     const void *inputs[2];
     void *input_grads[2], *outputs[1];
     struct weir_step step = WEIR_STEP_INIT;
+    struct weir_step_result unasked;
+    if (result == NULL) result = &unasked;
     memset(result, 0, sizeof *result);
     result->error.stage = result->error.micro_batch = -1;
     result->error.phase = WEIR_PHASE_COUNT;
@@ -465,12 +467,10 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
 
 int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
                   struct weir_step_result *result) {
-    struct weir_step_result unasked;
-    return run(net, batch, true, result != NULL ? result : &unasked);
+    return run(net, batch, true, result);
 }
 
 int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
                    struct weir_step_result *result) {
-    struct weir_step_result unasked;
-    return run(net, batch, false, result != NULL ? result : &unasked);
+    return run(net, batch, false, result);
 }
