@@ -18,15 +18,22 @@ static uint64_t first_bad(enum weir_dtype dtype, const void *numbers, uint64_t c
     return i;
 }
 
-static bool explain_rows(const struct train *t, const char *what, const struct weir_tensor *row,
-                         const void *numbers, uint64_t mini_batch, char text[TEXT]) {
-    uint64_t size = 1, rows = t->values->batch;
+/* Only arrays hold floats. `target`: it is the targets that are looked at. */
+static bool explain_rows(const struct train *t, bool target, uint64_t mini_batch, char text[TEXT]) {
+    const struct weir_tensor *row = target ? &t->task.target : &t->task.input;
+    const void *numbers = target ? t->task.targets : t->task.inputs;
+    uint32_t rows = t->values->batch;
+    uint64_t size = 1;
     for (uint32_t d = 0; d < row->rank; d++) size *= (uint64_t)row->shape[d];
     if (!weir_dtype_is_float(row->dtype)) return false;
     uint64_t at = first_bad(row->dtype, numbers, size * rows);
     if (at == size * rows) return false;
-    snprintf(text, TEXT, "row %" PRIu64 " of mini-batch %" PRIu64 "'s %s holds %g: mend the data",
-             at / size, mini_batch, what, weir__number_at(row->dtype, numbers, at));
+    struct weir__dataset_origin origin = weir__dataset_origin_of(
+        t->task.dataset, t->data_seed, mini_batch, rows, (uint32_t)(at / size));
+    char path[96];
+    snprintf(text, TEXT, "sample %" PRIu64 " of %s holds %g: mend the data", origin.sample,
+             weir__path_text(target ? origin.target_path : origin.input_path, path),
+             weir__number_at(row->dtype, numbers, at));
     return true;
 }
 
@@ -78,8 +85,7 @@ static bool find(struct train *t, uint64_t first, char text[TEXT]) {
         if (weir__dataset_read(t->task.dataset, &io, t->data_seed, i, v->batch, t->task.inputs,
                                t->task.targets) != WEIR_OK)
             return false;
-        if (explain_rows(t, "input", &t->task.input, t->task.inputs, i, text) ||
-            explain_rows(t, "target", &t->task.target, t->task.targets, i, text) ||
+        if (explain_rows(t, false, i, text) || explain_rows(t, true, i, text) ||
             explain_step(t, i, text))
             return true;
     }
