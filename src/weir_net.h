@@ -249,7 +249,8 @@ struct weir_net_options {
 struct weir_net;
 
 /** Compiles and builds. The model must outlive the net. A partition that does not fit the list is
- * refused, and the message names the automatic balance. */
+ * refused, and the message names the automatic balance. A model without layers puts out what goes
+ * in. */
 int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
                  struct weir_faults *faults, struct weir_net **net);
 /** Accepts NULL; waits as weir_pipe_destroy does. */

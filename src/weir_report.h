@@ -137,9 +137,10 @@ struct weir_snapshot_prediction {
 
 /** One step. All of it is the snapshot's and read-only. */
 struct weir_snapshot {
-    uint64_t step;   /**< number of the step on its pipe, as in the trace */
-    uint64_t update; /**< updates done before it, as the step said */
-    bool typical;    /**< it was chosen as the median of those kept */
+    uint64_t step; /**< number of the step on its pipe, as in the trace */
+    uint64_t
+        update;   /**< its update's number from 1; 0: the caller counts none (weir_step.update) */
+    bool typical; /**< it was chosen as the median of those kept */
     int64_t rows;
     uint32_t micro_batch_count;
     uint32_t kept_count;          /**< complete steps of this row count that the trace kept … */

@@ -2,10 +2,11 @@
 /*
  * layer_norm_grad_weight, first half: for each part of the rows,
  *   partial[0] = sum over its rows of dy * (x - mean) * rstd, partial[1] = sum of dy
- * fold.cu adds the parts up. Without a mean it is 0: rms_norm's, whose partial[1] nobody wants.
+ * and rms_norm_grad_weight's: partial = sum of dy * x * rstd. fold.cu adds the parts up.
  *
  * Memory: partial is overwritten (=). Fast if rows and pointers are multiples of 16 bytes.
- * Bytes: reads 2 x M x C numbers and 8 M; writes 8 C for each part. Floor: that / bandwidth.
+ * Bytes: reads 2 x M x C numbers and 8 M; writes 8 C for each part (rms_norm: 4 M, 4 C). Floor:
+ *   that / bandwidth.
  * Launch: threads 256, a warp a row; blocks (ceil(C / 32 chunks), parts). A warp adds every eighth
  *   row of the part, then the eight warps' sums are added in their order. Four rows at a time: 128
  *   bytes of a thread are under way.
@@ -15,9 +16,9 @@
 
 enum { WARPS = 8, UNROLL = 4 };
 
-/* The sums of a thread's columns. */
-template <typename T> struct column_sums {
-    float weight[chunk_width<T>] = {}, bias[chunk_width<T>] = {};
+/* The sums of a thread's columns; without a mean there is no bias. */
+template <typename T, bool centred> struct column_sums {
+    float weight[chunk_width<T>] = {}, bias[centred ? chunk_width<T> : 1] = {};
 
     __device__ __forceinline__ void add(const chunk<T> &dy, const chunk<T> &x, float mean,
                                         float rstd) {
@@ -25,15 +26,15 @@ template <typename T> struct column_sums {
         for (uint32_t e = 0; e < chunk_width<T>; e++) {
             const float d = widen(dy.at[e]);
             weight[e] += d * ((widen(x.at[e]) - mean) * rstd);
-            bias[e] += d;
+            if constexpr (centred) bias[e] += d;
         }
     }
 };
 
-template <typename T, bool whole, int count>
-__device__ __forceinline__ void add_rows(column_sums<T> &sums,
-                                         const struct weir__cuda_layer_norm_weight &call,
-                                         uint64_t m, uint32_t i) {
+template <typename T, bool centred, bool whole, int count>
+__device__ __forceinline__ void add_rows(column_sums<T, centred> &sums,
+                                         const struct weir__cuda_norm_weight &call, uint64_t m,
+                                         uint32_t i) {
     const uint32_t n = call.width;
     chunk<T> dy[count], x[count];
     float mean[count], rstd[count];
@@ -42,26 +43,25 @@ __device__ __forceinline__ void add_rows(column_sums<T> &sums,
         const uint64_t row = m + static_cast<uint64_t>(k * WARPS);
         dy[k] = load_chunk<whole>(static_cast<const T *>(call.dy) + row * n, i, n);
         x[k] = load_chunk<whole>(static_cast<const T *>(call.x) + row * n, i, n);
-        mean[k] = call.mean != nullptr ? call.mean[row] : 0.0f;
+        mean[k] = centred ? call.mean[row] : 0.0f;
         rstd[k] = call.rstd[row];
     }
 #pragma unroll
     for (int k = 0; k < count; k++) sums.add(dy[k], x[k], mean[k], rstd[k]);
 }
 
-template <typename T, bool whole>
-__device__ __forceinline__ void add_part(column_sums<T> &sums,
-                                         const struct weir__cuda_layer_norm_weight &call,
-                                         uint32_t i) {
+template <typename T, bool centred, bool whole>
+__device__ __forceinline__ void add_part(column_sums<T, centred> &sums,
+                                         const struct weir__cuda_norm_weight &call, uint32_t i) {
     const uint64_t first = blockIdx.y * call.part_rows;
     const uint64_t rest = call.rows - first;
     const uint64_t end = first + (rest < call.part_rows ? rest : call.part_rows);
     uint64_t m = first + threadIdx.x / 32;
 #pragma unroll 1
     for (; m + (UNROLL - 1) * WARPS < end; m += UNROLL * WARPS)
-        add_rows<T, whole, UNROLL>(sums, call, m, i);
+        add_rows<T, centred, whole, UNROLL>(sums, call, m, i);
 #pragma unroll 1
-    for (; m < end; m += WARPS) add_rows<T, whole, 1>(sums, call, m, i);
+    for (; m < end; m += WARPS) add_rows<T, centred, whole, 1>(sums, call, m, i);
 }
 
 /* The warps' sums of the block's columns, to the part's row of `to`. */
@@ -83,17 +83,18 @@ __device__ __forceinline__ void fold_warps(const float (&sums)[chunk_width<T>], 
     to[first + column] = sum;
 }
 
-template <typename T>
-__device__ __forceinline__ void layer_norm_weight(const struct weir__cuda_layer_norm_weight &call) {
+template <typename T, bool centred>
+__device__ __forceinline__ void norm_weight(const struct weir__cuda_norm_weight &call) {
     const uint32_t n = call.width, first = blockIdx.x * 32 * chunk_width<T>;
     const uint32_t i = first + threadIdx.x % 32 * chunk_width<T>;
     const bool whole = n % chunk_width<T> == 0 && is_aligned(call.dy) && is_aligned(call.x);
-    column_sums<T> sums;
-    if (i < n && whole) add_part<T, true>(sums, call, i);
-    if (i < n && !whole) add_part<T, false>(sums, call, i);
-    float *partial = call.partial + static_cast<uint64_t>(blockIdx.y) * 2 * n;
+    column_sums<T, centred> sums;
+    if (i < n && whole) add_part<T, centred, true>(sums, call, i);
+    if (i < n && !whole) add_part<T, centred, false>(sums, call, i);
+    float *partial = call.partial + static_cast<uint64_t>(blockIdx.y) * (centred ? 2 : 1) * n;
     fold_warps<T>(sums.weight, partial, first, n);
-    fold_warps<T>(sums.bias, partial + n, first, n);
+    if constexpr (centred) fold_warps<T>(sums.bias, partial + n, first, n);
 }
 
-STORED_KERNELS(layer_norm_weight, weir__cuda_layer_norm_weight, (256), layer_norm_weight<T>);
+STORED_KERNELS(layer_norm_weight, weir__cuda_norm_weight, (256), norm_weight<T, true>);
+STORED_KERNELS(rms_norm_weight, weir__cuda_norm_weight, (256), norm_weight<T, false>);

@@ -37,6 +37,8 @@ bool weir__round_up(size_t a, size_t alignment, size_t *out);
 /** Elements of one row of a border tensor, and bytes of `rows` rows; WEIR_ERR_OVERFLOW, or
  * WEIR_ERR_SHAPE for a rank above WEIR_RANK_MAX, a size < 1 or an unknown dtype. */
 int weir__tensor_bytes(const struct weir_tensor *tensor, int64_t rows, size_t *bytes);
+/** Number `index` of a floating-point dtype; `numbers` need not be aligned. */
+double weir__number_at(enum weir_dtype dtype, const void *numbers, uint64_t index);
 /** "f32 [3, 32, 32]" into `text`, cut if need be. Returns `text`. */
 const char *weir__tensor_text(const struct weir_tensor *tensor, char *text, size_t capacity);
 /** Same dtype, shape and differentiability. */

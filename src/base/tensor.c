@@ -2,8 +2,10 @@
 /* Dtypes and border tensors: their bytes, text and equality. */
 #include "base/base.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 struct dtype_entry {
     size_t bytes;
@@ -31,6 +33,31 @@ const char *weir_dtype_name(enum weir_dtype dtype) {
 
 bool weir_dtype_is_float(enum weir_dtype dtype) {
     return dtype == WEIR_F32 || dtype == WEIR_F64 || dtype == WEIR_BF16 || dtype == WEIR_F16;
+}
+
+static double half_value(uint16_t bits) {
+    double sign = bits >> 15 ? -1 : 1, fraction = bits & 0x3ff;
+    int exponent = bits >> 10 & 0x1f;
+    if (exponent == 31) return fraction > 0 ? (double)NAN : sign * HUGE_VAL;
+    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25));
+}
+
+double weir__number_at(enum weir_dtype dtype, const void *numbers, uint64_t index) {
+    assert(weir_dtype_is_float(dtype));
+    const char *from = (const char *)numbers + index * weir_dtype_bytes(dtype);
+    uint16_t half;
+    float single;
+    double value;
+    switch (dtype) {
+    case WEIR_F64: memcpy(&value, from, sizeof value); return value;
+    case WEIR_F32: memcpy(&single, from, sizeof single); return (double)single;
+    case WEIR_F16: memcpy(&half, from, sizeof half); return half_value(half);
+    default: break; /* BF16 is the upper half of an F32 */
+    }
+    memcpy(&half, from, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    memcpy(&single, &bits, sizeof single);
+    return (double)single;
 }
 
 int weir__tensor_bytes(const struct weir_tensor *tensor, int64_t rows, size_t *bytes) {

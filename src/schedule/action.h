@@ -81,9 +81,8 @@ struct weir_action *weir__table_actions(struct weir_table *table);
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
-/** Whether each stage adds its gradients up by ascending micro-batches; `summed` has room for a
- * number per stage. */
-bool weir__table_is_ascending(const struct weir_table *table, uint32_t *summed);
+/** Whether each stage adds its gradients up by ascending micro-batches. */
+bool weir__table_is_ascending(const struct weir_table *table);
 /** Whether it has I and W. */
 bool weir__table_is_split(const struct weir_table *table);
 /** "2B1" into text (>= 24 bytes); returns text. */

@@ -136,16 +136,6 @@ void weir__table_workers(const struct weir_table *table, uint32_t *out) {
     }
 }
 
-bool weir__table_is_ascending(const struct weir_table *table, uint32_t *summed) {
-    memset(summed, 0, table->stage_count * sizeof *summed);
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        const struct weir_action *action = &table->actions[a];
-        bool sums = weir__writes(action->kind, WEIR__PARAM_GRADS);
-        if (sums && action->micro_batch != summed[action->stage]++) return false;
-    }
-    return true;
-}
-
 /* How one stage adds up. */
 struct sum_order {
     uint32_t count;
@@ -167,6 +157,13 @@ static struct sum_order order_of(const struct weir_table *table, uint32_t stage)
         order.count++;
     }
     return order;
+}
+
+bool weir__table_is_ascending(const struct weir_table *table) {
+    bool ascending = true;
+    for (uint32_t s = 0; s < table->stage_count && ascending; s++)
+        ascending = order_of(table, s).ascending;
+    return ascending;
 }
 
 bool weir_table_order(const struct weir_table *table, char text[WEIR_ORDER_BYTES]) {

@@ -129,7 +129,8 @@ static void add_action(struct chrome *c, const struct weir_trace_event *event) {
                    ",\"args\":{\"stage\":%u,\"micro_batch\":%" PRIu32
                    ",\"kind\":\"%c\",\"step\":%" PRIu64,
                    (unsigned)action->stage, action->micro_batch, kind->letter, event->step);
-    if (event->update > 0) weir__text_add(&c->text, ",\"update\":%" PRIu64, event->update + 1);
+    uint64_t update = weir__trace_update(c->pipe, event);
+    if (update > 0) weir__text_add(&c->text, ",\"update\":%" PRIu64, update);
     weir__text_microseconds(&c->text, "waited_us", event->start - event->waited);
     weir__text_add(&c->text, ",\"waited_for\":%" PRId32, event->waited_for);
     if (stage != NULL) {

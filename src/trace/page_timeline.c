@@ -237,7 +237,7 @@ static void add_head(struct weir__page *page) {
         weir__text_string(text, "; ");
     }
     if (s->update > 0)
-        weir__text_add(text, "update %" PRIu64, s->update + 1);
+        weir__text_add(text, "update %" PRIu64, s->update);
     else
         weir__text_add(text, "step %" PRIu64 " of the trace", s->step);
     weir__text_string(text, "</small></h2>\n"

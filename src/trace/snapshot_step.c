@@ -60,7 +60,8 @@ static uint32_t read_steps(const struct weir_pipe *pipe, struct weir__kept_step 
     for (uint32_t i = 0; i < events;) {
         const struct weir_trace_event *event = weir__trace_event_at(worker, i);
         uint64_t step = event->step;
-        if (read_step(pipe, step, &kept[count])) kept[count++].update = event->update;
+        if (read_step(pipe, step, &kept[count]))
+            kept[count++].update = weir__trace_update(pipe, event);
         i = weir__trace_step_begin(worker, step + 1);
     }
     return count;

@@ -301,7 +301,7 @@ static bool find_last_step(struct last_step *last) {
         if (count == 0) continue;
         const struct weir_trace_event *event = weir__trace_event_at(worker, count - 1);
         if (!any || event->step > last->step) last->step = event->step;
-        if (event->step == last->step) last->update = event->update;
+        if (event->step == last->step) last->update = weir__trace_update(last->pipe, event);
         any = true;
     }
     return any;
@@ -338,9 +338,8 @@ int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool co
     if (status != WEIR_OK) return status;
     if (!find_last_step(&last)) return WEIR_ERR_NOT_FOUND;
     /* steps are what a pipe counts, updates what people do, if the caller counts them */
-    bool counted = last.update > 0;
-    snprintf(title, sizeof title, counted ? "update %" PRIu64 : "step %" PRIu64,
-             counted ? last.update + 1 : last.step);
+    snprintf(title, sizeof title, last.update > 0 ? "update %" PRIu64 : "step %" PRIu64,
+             last.update > 0 ? last.update : last.step);
     struct weir__timeline source = {.title = title,
                                     .worker_count = pipe->worker_count,
                                     .stage_count = pipe->prepared[0]->table->stage_count,

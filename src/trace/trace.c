@@ -37,6 +37,12 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
     return low;
 }
 
+uint64_t weir__trace_update(const struct weir_pipe *pipe, const struct weir_trace_event *event) {
+    assert(event->step <= pipe->step_count);
+    assert(event->update == 0 || pipe->counts_updates);
+    return pipe->counts_updates ? event->update + 1 : 0;
+}
+
 const char *weir__trace_name(const struct weir_action *action, char text[32]) {
     assert(action->kind < WEIR_KIND_COUNT);
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];

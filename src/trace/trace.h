@@ -18,6 +18,9 @@ const struct weir_trace_event *weir__trace_event_at(const struct weir__worker *w
                                                     uint32_t index);
 /** The first event whose step is `step` or a later one; the count where there is none. */
 uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step);
+/** The number from 1 of the event's update; 0 where the caller counts none: no step of the pipe had
+ * updates before it. An event of inference has that of the next update. */
+uint64_t weir__trace_update(const struct weir_pipe *pipe, const struct weir_trace_event *event);
 /** "F 1:3" is forward of stage 1, micro-batch 3; "U 1" is stage 1's update. Returns `text`. */
 const char *weir__trace_name(const struct weir_action *action, char text[32]);
 

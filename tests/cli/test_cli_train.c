@@ -313,8 +313,8 @@ static void test_an_update_that_is_skipped_is_no_step(void) {
         CLI_CODE(&run, 0, "train %s %s --optimizer %s --steps 24 --save-weights %s", data[1],
                  options, optimizers[i], weights[1]);
         CHECK_CONTAINS(run.output, "gradient not finite: update skipped");
-        CHECK_CONTAINS(run.output, "is skipped, its gradient is not finite: row 0 of mini-batch ");
-        CHECK_CONTAINS(run.output, "'s input holds nan: mend the data\n");
+        CHECK_CONTAINS(run.output, "is skipped, its gradient is not finite: sample 4 of ");
+        CHECK_CONTAINS(run.output, "/bad_inputs.npy holds nan: mend the data\n");
         CHECK(cli_same_files(weights[0], weights[1]));
         CLI_CODE(&run, 0, "train %s %s --optimizer %s --steps 13 --save %s/c", data[1], options,
                  optimizers[i], folder);
@@ -343,7 +343,7 @@ static void test_what_is_not_finite_is_traced_to_its_origin(void) {
         const char *said;
     } cases[] = {
         {1, 0, NAN, "parameter 'last.bias' held nan before it: go on from an earlier checkpoint"},
-        {1, INFINITY, 0, "'s input holds inf: mend the data"},
+        {1, INFINITY, 0, "/bad_inputs.npy holds inf: mend the data"},
         {1e38f, 1e20f, 0, "layer 2 'last' (linear), forward"},
         {1, 1e25f, 0, "layer 2 'last' (linear), backward of micro-batch "}, /* the loss is finite */
     };

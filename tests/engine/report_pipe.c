@@ -87,6 +87,7 @@ static struct weir_step step_of(int64_t rows, bool last) {
 int report_pipe_step(struct report_pipe *p, int64_t rows, bool last) {
     struct weir_step step = step_of(rows, last);
     struct weir_step_result result;
+    step.update = p->updates;
     return weir_pipe_step(p->pipe, &step, &result);
 }
 

@@ -27,7 +27,8 @@ struct report_options {
 struct report_pipe {
     struct weir_pipe *pipe;
     struct report_options options;
-    int failure; /* what forward returns on the last stage */
+    int failure;      /* what forward returns on the last stage */
+    uint64_t updates; /* done, as steps say; inference says nothing */
 };
 
 bool report_pipe_new(struct report_pipe *p, const struct report_options *options);

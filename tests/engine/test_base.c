@@ -8,6 +8,7 @@
 #include "base/name_set.h"
 #include "harness.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -266,6 +267,24 @@ static void test_every_dtype_has_its_size_and_name(void) {
     CHECK(!weir_dtype_is_float(WEIR_DTYPE_COUNT));
     CHECK_EQ_UINT(weir_dtype_bytes(WEIR_DTYPE_COUNT), 0);
     CHECK_EQ_STR(weir_dtype_name(WEIR_DTYPE_COUNT), "unknown");
+}
+
+static void test_numbers_of_every_float_are_read(void) {
+    static const uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x03ff, 0x7bff, 0x7c00, 0xfc00};
+    static const double as_f16[] = {1, -2, 0x1p-24, 0x1.ff8p-15, 65504, INFINITY, -INFINITY};
+    static const uint16_t uppers[] = {0x3f80, 0xc000, 0x0001, 0x7f80, 0xff80};
+    static const double as_bf16[] = {1, -2, 0x1p-133, INFINITY, -INFINITY};
+    char odd[1 + 2 * sizeof(double)];
+    for (uint64_t i = 0; i < WEIR__COUNT_OF(halves); i++)
+        EXPECT(weir__number_at(WEIR_F16, halves, i) == as_f16[i]);
+    for (uint64_t i = 0; i < WEIR__COUNT_OF(uppers); i++)
+        EXPECT(weir__number_at(WEIR_BF16, uppers, i) == as_bf16[i]);
+    EXPECT(isnan(weir__number_at(WEIR_F16, &(uint16_t){0x7e00}, 0)));
+    EXPECT(isnan(weir__number_at(WEIR_BF16, &(uint16_t){0x7fc0}, 0)));
+    memcpy(odd + 1, (double[]){0.1, -0.3}, 2 * sizeof(double));
+    EXPECT(weir__number_at(WEIR_F64, odd + 1, 1) == -0.3);
+    memcpy(odd + 1, (float[]){0.1f, -0.3f}, 2 * sizeof(float));
+    EXPECT(weir__number_at(WEIR_F32, odd + 1, 1) == (double)-0.3f);
 }
 
 static void test_tensor_bytes_are_checked(void) {
@@ -527,20 +546,23 @@ static void test_a_name_that_finds_no_memory_changes_nothing(void) {
     weir__pool_clean_up(&pool);
 }
 
-WEIR_TEST_SUITE(
-    base, TEST(every_status_has_a_name_and_a_text), TEST(every_phase_has_a_name_of_its_own),
-    TEST(a_task_tells_checkpointing_and_recomputing),
-    TEST(failing_fills_the_record_and_gives_the_status),
-    TEST(memory_is_zeroed_aligned_and_never_null),
-    TEST(an_overflowing_or_refused_acquisition_gives_null),
-    TEST(the_default_allocator_honours_every_alignment), TEST(texts_are_copied_and_null_stays_null),
-    TEST(faults_keep_lines_in_order), TEST(what_would_upset_a_terminal_is_written_out),
-    TEST(faults_are_bounded_and_go_on_counting), TEST(a_fault_is_listed_once),
-    TEST(faults_without_memory_are_counted), TEST(sums_and_products_refuse_to_overflow),
-    TEST(every_dtype_has_its_size_and_name), TEST(tensor_bytes_are_checked),
-    TEST(tensors_read_as_text), TEST(tensors_compare_by_dtype_shape_and_differentiability),
-    TEST(philox_gives_the_published_answers), TEST(random_words_come_from_their_place),
-    TEST(names_are_found_and_others_are_not), TEST(a_name_that_finds_no_memory_changes_nothing),
-    TEST(the_clock_never_goes_back), TEST(a_gate_is_reached_across_the_wrap),
-    TEST(a_gate_times_out), TEST(no_wake_is_lost_however_short_the_spin),
-    TEST(hand_offs_go_on_across_the_wrap), TEST(one_advance_wakes_all_that_it_reaches))
+WEIR_TEST_SUITE(base, TEST(every_status_has_a_name_and_a_text),
+                TEST(every_phase_has_a_name_of_its_own),
+                TEST(a_task_tells_checkpointing_and_recomputing),
+                TEST(failing_fills_the_record_and_gives_the_status),
+                TEST(memory_is_zeroed_aligned_and_never_null),
+                TEST(an_overflowing_or_refused_acquisition_gives_null),
+                TEST(the_default_allocator_honours_every_alignment),
+                TEST(texts_are_copied_and_null_stays_null), TEST(faults_keep_lines_in_order),
+                TEST(what_would_upset_a_terminal_is_written_out),
+                TEST(faults_are_bounded_and_go_on_counting), TEST(a_fault_is_listed_once),
+                TEST(faults_without_memory_are_counted), TEST(sums_and_products_refuse_to_overflow),
+                TEST(every_dtype_has_its_size_and_name), TEST(numbers_of_every_float_are_read),
+                TEST(tensor_bytes_are_checked), TEST(tensors_read_as_text),
+                TEST(tensors_compare_by_dtype_shape_and_differentiability),
+                TEST(philox_gives_the_published_answers), TEST(random_words_come_from_their_place),
+                TEST(names_are_found_and_others_are_not),
+                TEST(a_name_that_finds_no_memory_changes_nothing), TEST(the_clock_never_goes_back),
+                TEST(a_gate_is_reached_across_the_wrap), TEST(a_gate_times_out),
+                TEST(no_wake_is_lost_however_short_the_spin), TEST(hand_offs_go_on_across_the_wrap),
+                TEST(one_advance_wakes_all_that_it_reaches))

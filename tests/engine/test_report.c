@@ -538,12 +538,60 @@ static void test_ticks_are_round(void) {
     EXPECT_EQ_UINT(weir__ticks_of(1, 3, 8, true).count, 3);
 }
 
-WEIR_TEST_SUITE(report, TEST(no_text_changes_the_page), TEST(texts_are_shown_as_they_are),
-                TEST(the_page_asks_for_nothing), TEST(the_data_are_the_snapshots),
-                TEST(the_events_are_those_of_the_trace), TEST(every_kind_has_a_colour),
-                TEST(every_action_is_drawn_once), TEST(a_page_without_a_step_says_so),
-                TEST(odd_numbers_leave_a_sound_page), TEST(a_large_run_fits_a_megabyte),
-                TEST(the_first_failure_of_write_ends_it), TEST(writing_allocates_nothing),
-                TEST(wrong_arguments_are_refused), TEST(numbers_are_written_for_people),
-                TEST(numbers_are_written_for_programs), TEST(units_suit_their_numbers),
-                TEST(ticks_are_round))
+/* ---- updates ---- */
+
+/* What of the kept step's the page, its snapshot and the trace say. */
+static void check_update(struct report_pipe *p, uint64_t step, uint64_t update, const char *title) {
+    struct weir_report_options options = WEIR_REPORT_OPTIONS_INIT;
+    struct report_sink sink = report_sink_new();
+    struct weir_snapshot *s;
+    char member[48];
+    CHECK_OK(weir_snapshot_new(p->pipe, step, test_allocator(), &s));
+    EXPECT_EQ_UINT(s->update, update);
+    options.snapshot = s;
+    EXPECT_CONTAINS(write_page(&options, &sink), title);
+    sink.used = 0;
+    CHECK_OK(weir_pipe_trace_chrome(p->pipe, report_sink_write, &sink));
+    snprintf(member, sizeof member, "\"step\":%u,\"update\":%u,", (unsigned)step, (unsigned)update);
+    EXPECT_EQ_UINT(html_count(sink.text, member), update > 0 ? s->action_count : 0);
+    weir_snapshot_destroy(s);
+    report_sink_destroy(&sink);
+}
+
+static void check_title(const struct report_pipe *p, const char *begin) {
+    struct report_sink sink = report_sink_new();
+    CHECK_OK(weir_pipe_trace_text(p->pipe, 80, false, report_sink_write, &sink));
+    sink.text[strlen(begin)] = 0;
+    EXPECT_EQ_STR(sink.text, begin);
+    report_sink_destroy(&sink);
+}
+
+static void test_updates_are_counted_from_the_first(void) {
+    struct report_options options = plain;
+    struct report_pipe p;
+    options.trace_actions = 1000;
+    CHECK(report_pipe_new(&p, &options));
+    for (int i = 0; i < 3; i++) CHECK_OK(report_pipe_step(&p, REPORT_ROWS, true));
+    check_update(&p, 1, 0, "step 1 of the trace");
+    check_update(&p, 3, 0, "step 3 of the trace");
+    check_title(&p, "step 3: ");
+    report_pipe_destroy(&p);
+    CHECK(report_pipe_new(&p, &options));
+    for (p.updates = 0; p.updates < 3; p.updates++)
+        CHECK_OK(report_pipe_step(&p, REPORT_ROWS, true));
+    check_title(&p, "update 3: ");
+    CHECK_OK(report_pipe_infer(&p)); /* does not know of updates */
+    check_update(&p, 1, 1, "update 1<");
+    check_update(&p, 3, 3, "update 3<");
+    report_pipe_destroy(&p);
+}
+
+WEIR_TEST_SUITE(report, TEST(updates_are_counted_from_the_first), TEST(no_text_changes_the_page),
+                TEST(texts_are_shown_as_they_are), TEST(the_page_asks_for_nothing),
+                TEST(the_data_are_the_snapshots), TEST(the_events_are_those_of_the_trace),
+                TEST(every_kind_has_a_colour), TEST(every_action_is_drawn_once),
+                TEST(a_page_without_a_step_says_so), TEST(odd_numbers_leave_a_sound_page),
+                TEST(a_large_run_fits_a_megabyte), TEST(the_first_failure_of_write_ends_it),
+                TEST(writing_allocates_nothing), TEST(wrong_arguments_are_refused),
+                TEST(numbers_are_written_for_people), TEST(numbers_are_written_for_programs),
+                TEST(units_suit_their_numbers), TEST(ticks_are_round))

@@ -195,6 +195,27 @@ static void test_a_net_without_values_is_refused(void) {
     weir_model_destroy(model);
 }
 
+/* The one line that says why there is no net. */
+static void expect_no_net(const struct weir_model *model, int64_t rows, int status,
+                          const char *reason) {
+    struct weir_net_options options = trial_options(1, rows, 3);
+    struct weir_faults faults = {.allocator = test_allocator()};
+    struct weir_net *net = NULL;
+    EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), status);
+    if (EXPECT_EQ_UINT(faults.count, 1)) EXPECT_CONTAINS(faults.lines[0], reason);
+    EXPECT_EQ_PTR(net, NULL);
+    weir_faults_clean_up(&faults);
+}
+
+static void test_more_rows_than_can_be_are_refused(void) {
+    static const char reason[] = "the targets of 4611686018427387904 rows: a size overflows: use "
+                                 "fewer rows";
+    struct weir_model *model = dropping_model();
+    expect_no_net(model, INT64_C(1) << 58, WEIR_ERR_OUT_OF_MEMORY, ": out of memory: use fewer");
+    expect_no_net(model, INT64_C(1) << 62, WEIR_ERR_OVERFLOW, reason);
+    weir_model_destroy(model);
+}
+
 static void test_a_batch_without_initialiser_is_refused(void) {
     struct pair pair;
     if (pair_init(&pair, false)) {
@@ -243,5 +264,6 @@ static void test_an_attribute_that_is_not_listed_is_told(void) {
 WEIR_TEST_SUITE(net_forgotten, TEST(numbers_that_are_not_given_count_on),
                 TEST(a_skipped_update_is_none), TEST(numbers_go_on_where_a_checkpoint_ends),
                 TEST(mini_batches_count_without_an_optimizer),
-                TEST(a_net_without_values_is_refused), TEST(a_batch_without_initialiser_is_refused),
+                TEST(a_net_without_values_is_refused), TEST(more_rows_than_can_be_are_refused),
+                TEST(a_batch_without_initialiser_is_refused),
                 TEST(an_attribute_that_is_not_listed_is_told))

@@ -72,12 +72,3 @@ void net_run_error(const struct weir_error *from, struct weir_error *error) {
     memcpy(error->message, text, sizeof error->message - 1);
     error->message[sizeof error->message - 1] = '\0';
 }
-
-double number_at(enum weir_dtype dtype, const void *numbers, uint64_t index) {
-    if (dtype == WEIR_F64) return ((const double *)numbers)[index];
-    if (dtype == WEIR_F32) return (double)((const float *)numbers)[index];
-    uint32_t bits = (uint32_t)((const uint16_t *)numbers)[index] << 16; /* BF16 */
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return (double)number;
-}

@@ -20,7 +20,4 @@ int net_run_load_some(struct weir_net *net, const char *path, struct weir_faults
 /** The first failure of a step, as a message that says where it was. */
 void net_run_error(const struct weir_error *from, struct weir_error *error);
 
-/** Number `index` of an array of F32, F64 or BF16. */
-double number_at(enum weir_dtype dtype, const void *numbers, uint64_t index);
-
 #endif

@@ -67,7 +67,7 @@ static int visit(void *context, uint64_t first, uint32_t rows) {
     const void *from = task->outputs;
     size_t count = (size_t)(rows * p->numbers);
     for (size_t i = 0; p->rounded != NULL && i < count; i++)
-        p->rounded[i] = (float)number_at(WEIR_BF16, task->outputs, i);
+        p->rounded[i] = (float)weir__number_at(WEIR_BF16, task->outputs, i);
     if (p->rounded != NULL) from = p->rounded;
     return output_write(&p->out, from, count * (is_f64(p) ? 8 : 4));
 }

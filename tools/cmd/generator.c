@@ -154,7 +154,7 @@ static int draw(const struct session *s, uint32_t row) {
     struct generator_text *text = &s->texts[number];
     size_t first = (size_t)row * g->vocab;
     for (uint32_t i = 0; i < g->vocab; i++)
-        g->logits[i] = number_at(g->dtype, g->output, first + i);
+        g->logits[i] = weir__number_at(g->dtype, g->output, first + i);
     int status =
         sampler_draw(&s->run->sampler, &text->identity, text->count, g->logits, g->scratch, &token);
     if (status != WEIR_OK)

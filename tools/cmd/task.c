@@ -132,8 +132,8 @@ static void count_labels(const struct task *task, uint32_t rows, struct task_tal
         if (labels[i] == weir_model_ignored(task->model)) continue;
         uint64_t best = 0;
         for (uint64_t c = 1; c < classes; c++)
-            if (number_at(task->output.dtype, task->outputs, i * classes + c) >
-                number_at(task->output.dtype, task->outputs, i * classes + best))
+            if (weir__number_at(task->output.dtype, task->outputs, i * classes + c) >
+                weir__number_at(task->output.dtype, task->outputs, i * classes + best))
                 best = c;
         tally->right += (int64_t)best == labels[i];
         tally->labels++;
@@ -144,8 +144,8 @@ static void count_labels(const struct task *task, uint32_t rows, struct task_tal
 static void count_masks(const struct task *task, uint32_t rows, struct task_tally *tally) {
     uint64_t count = rows * task->target_numbers;
     for (uint64_t i = 0; i < count; i++) {
-        bool found = number_at(task->output.dtype, task->outputs, i) > 0;
-        bool wanted = number_at(task->target.dtype, task->targets, i) > 0.5;
+        bool found = weir__number_at(task->output.dtype, task->outputs, i) > 0;
+        bool wanted = weir__number_at(task->target.dtype, task->targets, i) > 0.5;
         tally->both += found && wanted;
         tally->either += found || wanted;
         tally->right += found == wanted;

@@ -2,7 +2,7 @@
 /* Where an update's numbers stopped being finite: its mini-batches again, looked at one after the
  * other: what goes in, the parameters, and every layer's results. The update was not made, so the
  * parameters are as it found them. */
-#include "cli/net_run.h"
+#include "base/base.h"
 #include "cmd/train.h"
 
 #include <inttypes.h>
@@ -11,38 +11,42 @@
 
 enum { TEXT = 200 };
 
-static bool is_number(enum weir_dtype dtype) {
-    return dtype == WEIR_F32 || dtype == WEIR_F64 || dtype == WEIR_BF16;
-}
-
 /* The first that is not finite; `count` where all are. */
 static uint64_t first_bad(enum weir_dtype dtype, const void *numbers, uint64_t count) {
     uint64_t i = 0;
-    while (i < count && isfinite(number_at(dtype, numbers, i))) i++;
+    while (i < count && isfinite(weir__number_at(dtype, numbers, i))) i++;
     return i;
 }
 
-static bool explain_rows(const struct train *t, const char *what, const struct weir_tensor *row,
-                         const void *numbers, uint64_t mini_batch, char text[TEXT]) {
-    uint64_t size = 1, rows = t->values->batch;
+/* Only arrays hold floats. `target`: it is the targets that are looked at. */
+static bool explain_rows(const struct train *t, bool target, uint64_t mini_batch, char text[TEXT]) {
+    const struct weir_tensor *row = target ? &t->task.target : &t->task.input;
+    const void *numbers = target ? t->task.targets : t->task.inputs;
+    uint32_t rows = t->values->batch;
+    uint64_t size = 1;
     for (uint32_t d = 0; d < row->rank; d++) size *= (uint64_t)row->shape[d];
-    uint64_t at = is_number(row->dtype) ? first_bad(row->dtype, numbers, size * rows) : size * rows;
+    if (!weir_dtype_is_float(row->dtype)) return false;
+    uint64_t at = first_bad(row->dtype, numbers, size * rows);
     if (at == size * rows) return false;
-    snprintf(text, TEXT, "row %" PRIu64 " of mini-batch %" PRIu64 "'s %s holds %g: mend the data",
-             at / size, mini_batch, what, number_at(row->dtype, numbers, at));
+    struct weir__dataset_origin origin = weir__dataset_origin_of(
+        t->task.dataset, t->data_seed, mini_batch, rows, (uint32_t)(at / size));
+    char path[96];
+    snprintf(text, TEXT, "sample %" PRIu64 " of %s holds %g: mend the data", origin.sample,
+             weir__path_text(target ? origin.target_path : origin.input_path, path),
+             weir__number_at(row->dtype, numbers, at));
     return true;
 }
 
 static bool explain_parameters(const struct train *t, char text[TEXT]) {
     for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
         struct weir_parameter p;
-        if (weir_net_parameter(t->net, i, &p) != WEIR_OK || !is_number(p.dtype)) continue;
+        if (weir_net_parameter(t->net, i, &p) != WEIR_OK || !weir_dtype_is_float(p.dtype)) continue;
         size_t bytes = (size_t)p.count * weir_dtype_bytes(p.dtype);
         void *numbers = malloc(bytes > 0 ? bytes : 1);
         bool read = numbers != NULL && weir_pipe_read(weir_net_pipe(t->net), p.stage, numbers,
                                                       p.data, bytes) == WEIR_OK;
         uint64_t at = read ? first_bad(p.dtype, numbers, p.count) : p.count;
-        double value = at < p.count ? number_at(p.dtype, numbers, at) : 0;
+        double value = at < p.count ? weir__number_at(p.dtype, numbers, at) : 0;
         free(numbers);
         if (at == p.count) continue;
         snprintf(text, TEXT,
@@ -80,8 +84,7 @@ static bool find(struct train *t, uint64_t first, char text[TEXT]) {
         if (weir__dataset_read(t->task.dataset, &io, t->data_seed, i, v->batch, t->task.inputs,
                                t->task.targets) != WEIR_OK)
             return false;
-        if (explain_rows(t, "input", &t->task.input, t->task.inputs, i, text) ||
-            explain_rows(t, "target", &t->task.target, t->task.targets, i, text) ||
+        if (explain_rows(t, false, i, text) || explain_rows(t, true, i, text) ||
             explain_step(t, i, text))
             return true;
     }

@@ -455,6 +455,24 @@ static uint64_t rows_of(const struct weir__dataset *dataset, int part) {
                                               : dataset->tokens[part].count;
 }
 
+/* Which training row is row `row` of a mini-batch. */
+static uint64_t index_of(const struct weir__dataset *dataset, uint64_t seed, uint64_t mini_batch,
+                         uint32_t rows, uint32_t row) {
+    uint64_t count = rows_of(dataset, TRAIN);
+    unsigned __int128 number = (unsigned __int128)mini_batch * rows + row;
+    return weir__permute(seed, (uint64_t)(number / count), count, (uint64_t)(number % count));
+}
+
+struct weir__dataset_origin weir__dataset_origin_of(const struct weir__dataset *dataset,
+                                                    uint64_t seed, uint64_t mini_batch,
+                                                    uint32_t rows, uint32_t row) {
+    assert(dataset->kind == WEIR__DATA_ARRAYS && !dataset->options.whole && row < rows);
+    const struct weir__array_part *part = &dataset->arrays[TRAIN];
+    return (struct weir__dataset_origin){part->first +
+                                             index_of(dataset, seed, mini_batch, rows, row),
+                                         part->input.source.path, part->target.source.path};
+}
+
 int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__io *io,
                        uint64_t seed, uint64_t mini_batch, uint32_t rows, void *input,
                        void *target) {
@@ -463,13 +481,10 @@ int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__i
         weir__corpus_batch(&dataset->text[TRAIN], seed, mini_batch, rows, input, target);
         return WEIR_OK;
     }
-    uint64_t count = rows_of(dataset, TRAIN);
     int status = WEIR_OK;
     for (uint32_t i = 0; i < rows && !status; i++) {
-        unsigned __int128 number = (unsigned __int128)mini_batch * rows + i;
-        uint64_t pass = (uint64_t)(number / count), index = (uint64_t)(number % count);
-        status =
-            read_row(dataset, io, TRAIN, weir__permute(seed, pass, count, index), i, input, target);
+        uint64_t index = index_of(dataset, seed, mini_batch, rows, i);
+        status = read_row(dataset, io, TRAIN, index, i, input, target);
     }
     return status;
 }

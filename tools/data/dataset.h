@@ -136,5 +136,14 @@ int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__i
  * their order. */
 int weir__dataset_read_held_out(const struct weir__dataset *dataset, const struct weir__io *io,
                                 uint64_t first, uint32_t rows, void *input, void *target);
+/** Arrays: the sample, counted from 0 in its file, that is row `row` of that mini-batch; the files'
+ * paths are the data set's. */
+struct weir__dataset_origin {
+    uint64_t sample;
+    const char *input_path, *target_path;
+};
+struct weir__dataset_origin weir__dataset_origin_of(const struct weir__dataset *dataset,
+                                                    uint64_t seed, uint64_t mini_batch,
+                                                    uint32_t rows, uint32_t row);
 
 #endif

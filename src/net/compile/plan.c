@@ -157,7 +157,6 @@ static int measure_call(const struct planner *planner, struct weir__node_call *c
     const struct weir__instance_options *options = planner->options;
     const int64_t rows[] = {planner->workspace_rows, planner->instance->rows};
     const uint32_t threads[] = {options->threads, 1};
-    if (call->kernel->measure == NULL) return WEIR_OK;
     for (int r = 0; r < (rows[0] == rows[1] ? 1 : 2); r++) {
         for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {
             int status = measure_at(call, rows[r], threads[t]);

@@ -86,6 +86,8 @@
     X(rms_norm_grad_block_bf16)                                                                    \
     X(layer_norm_weight_f32)                                                                       \
     X(layer_norm_weight_bf16)                                                                      \
+    X(rms_norm_weight_f32)                                                                         \
+    X(rms_norm_weight_bf16)                                                                        \
     X(fold)                                                                                        \
     X(instance_moments)                                                                            \
     X(instance_means)                                                                              \

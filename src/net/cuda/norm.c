@@ -103,25 +103,25 @@ static uint64_t weight_parts(const struct weir__op_shape *shape) {
     return weir__cuda_parts(rows_of(shape), part_rows);
 }
 
-/** Of rms_norm a part more: the sums of dy that nobody wants. */
 static int measure_norm_grad_weight(const struct weir__op_shape *shape, size_t *workspace) {
-    uint64_t parts = weight_parts(shape) + (shape->op == WEIR__OP_rms_norm_grad_weight);
-    *workspace = (size_t)(parts * 2 * (uint64_t)shape->width) * sizeof(float);
+    uint64_t sums = shape->op == WEIR__OP_rms_norm_grad_weight ? 1 : 2;
+    *workspace = (size_t)(weight_parts(shape) * sums * (uint64_t)shape->width) * sizeof(float);
     return WEIR_OK;
 }
 
-static int norm_grad_weight(const struct weir__op_call *call, const void *mean, const void *rstd,
-                            float *dbias) {
+/** By the kernel; `dbias` NULL: rms_norm's. */
+static int norm_grad_weight(const struct weir__op_call *call, enum weir__net_kernel kernel,
+                            const void *mean, const void *rstd, float *dbias) {
     const struct weir__op_shape *shape = call->shape;
     uint64_t tiles = weight_tiles(shape), rows = rows_of(shape);
-    struct weir__cuda_layer_norm_weight grad = {.partial = call->workspace,
-                                                .dy = call->in[0],
-                                                .x = call->in[1],
-                                                .mean = mean,
-                                                .rstd = rstd,
-                                                .rows = rows,
-                                                .width = (uint32_t)shape->width,
-                                                .part_rows = weir__cuda_part_rows(rows, tiles)};
+    struct weir__cuda_norm_weight grad = {.partial = call->workspace,
+                                          .dy = call->in[0],
+                                          .x = call->in[1],
+                                          .mean = mean,
+                                          .rstd = rstd,
+                                          .rows = rows,
+                                          .width = (uint32_t)shape->width,
+                                          .part_rows = weir__cuda_part_rows(rows, tiles)};
     struct weir__cuda_fold fold = {.to = {call->out[0], dbias},
                                    .partial = call->workspace,
                                    .parts = weir__cuda_parts(rows, grad.part_rows),
@@ -131,13 +131,13 @@ static int norm_grad_weight(const struct weir__op_call *call, const void *mean, 
     void *arguments[] = {&grad};
     int status = check_width(call);
     if (status != WEIR_OK || shape->width == 0) return status;
-    status = weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(layer_norm_weight, shape), &grid,
-                              arguments);
+    status = weir__net_launch(call->stream, kernel, &grid, arguments);
     return status == WEIR_OK ? weir__cuda_fold(call->stream, &fold) : status;
 }
 
 static int layer_norm_grad_weight(const struct weir__op_call *call) {
-    return norm_grad_weight(call, call->in[2], call->in[3], call->out[1]);
+    return norm_grad_weight(call, WEIR__CUDA_BY_DTYPE(layer_norm_weight, call->shape), call->in[2],
+                            call->in[3], call->out[1]);
 }
 
 /* ---- without a mean ---- */
@@ -169,8 +169,8 @@ static int rms_norm_grad_input(const struct weir__op_call *call) {
 }
 
 static int rms_norm_grad_weight(const struct weir__op_call *call) {
-    uint64_t numbers = weight_parts(call->shape) * 2 * (uint64_t)call->shape->width;
-    return norm_grad_weight(call, NULL, call->in[2], (float *)call->workspace + numbers);
+    return norm_grad_weight(call, WEIR__CUDA_BY_DTYPE(rms_norm_weight, call->shape), NULL,
+                            call->in[2], NULL);
 }
 
 /* ---- over the pixels of each channel of a row ---- */

@@ -30,11 +30,11 @@ struct weir__cuda_layer_norm_grad {
     uint32_t width;
 };
 
-/** The weight's and the bias's gradients, for parts of the rows. */
-struct weir__cuda_layer_norm_weight {
-    float *partial;           /**< (parts, 2, width) */
+/** The weight's and the bias's gradients, for parts of the rows; rms_norm has no mean, no bias. */
+struct weir__cuda_norm_weight {
+    float *partial;           /**< (parts, 2, width), or (parts, width) */
     const void *dy, *x;       /**< (rows, width) */
-    const float *mean, *rstd; /**< (rows); mean may be NULL: 0 */
+    const float *mean, *rstd; /**< (rows); rms_norm: no mean */
     uint64_t rows;
     uint32_t width;
     uint64_t part_rows; /**< of each part but the last */

@@ -12,72 +12,67 @@
 static const struct weir_init one = {WEIR_INIT_ONE, 0};
 static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 
-/* ---- conv2d ---- */
+/* ---- convolutions ---- */
 
-static const struct weir_attr_rule conv2d_attrs[] = {
-    {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
-    {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
-    SIDES("stride", 1, 1),
-    SIDES("padding", 0, 0),
-    {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},
-    {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
-    WEIR__OF_INPUT("in_channels", 1),
-    WEIR__ONLY_PAIR("dilation", 1),
-    WEIR__ONLY_TEXT("padding_mode", "zeros"),
-};
+#define CONV_SIDES                                                                                 \
+    {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},             \
+        {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},         \
+        SIDES("stride", 1, 1), SIDES("padding", 0, 0)
+#define CONV_REST                                                                                  \
+    {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},                       \
+        {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},                                \
+        WEIR__OF_INPUT("in_channels", 1), WEIR__ONLY_PAIR("dilation", 1),                          \
+        WEIR__ONLY_TEXT("padding_mode", "zeros")
+
+static const struct weir_attr_rule conv2d_attrs[] = {CONV_SIDES, CONV_REST};
+static const struct weir_attr_rule conv_transpose2d_attrs[] = {
+    CONV_SIDES, SIDES("output_padding", 0, 0), CONV_REST};
+
+static struct weir_conv_options conv_options(const struct weir_layer *layer) {
+    struct weir_conv_options options = {.groups = weir_layer_int(layer, "groups")};
+    weir_layer_pair(layer, "stride", options.stride);
+    weir_layer_pair(layer, "padding", options.padding);
+    return options;
+}
+
+/* Its weight, [first, second, kernel]; *bias is NULL where none is wanted. */
+static struct weir_value *parameters(struct weir_builder *b, const struct weir_layer *layer,
+                                     int64_t first, int64_t second, struct weir_value **bias) {
+    int64_t out = weir_layer_int(layer, "out_channels"), shape[4] = {first, second};
+    weir_layer_pair(layer, "kernel_size", shape + 2);
+    struct weir_init init = {WEIR_INIT_UNIFORM,
+                             1 / sqrt((double)second * (double)shape[2] * (double)shape[3])};
+    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init);
+    *bias = weir_layer_flag(layer, "bias") ? weir_parameter(b, "bias", 1, &out, init) : NULL;
+    return weight;
+}
 
 static struct weir_value *build_conv2d(struct weir_builder *b, const struct weir_layer *layer,
                                        struct weir_value *x) {
     struct weir_tensor in = weir_value_tensor(x);
-    struct weir_conv_options options = {.groups = weir_layer_int(layer, "groups")};
-    int64_t out = weir_layer_int(layer, "out_channels"), kernel[2];
-    weir_layer_pair(layer, "kernel_size", kernel);
-    weir_layer_pair(layer, "stride", options.stride);
-    weir_layer_pair(layer, "padding", options.padding);
+    struct weir_conv_options options = conv_options(layer);
     /* What does not fit is said by the op. */
     int64_t per_group =
         in.rank == 3 && in.shape[0] >= options.groups ? in.shape[0] / options.groups : 1;
-    struct weir_init init = {WEIR_INIT_UNIFORM,
-                             1 / sqrt((double)per_group * (double)kernel[0] * (double)kernel[1])};
-    int64_t shape[] = {out, per_group, kernel[0], kernel[1]};
-    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init), *bias = NULL;
-    if (weir_layer_flag(layer, "bias")) bias = weir_parameter(b, "bias", 1, &out, init);
+    int64_t out = weir_layer_int(layer, "out_channels");
+    struct weir_value *bias, *weight = parameters(b, layer, out, per_group, &bias);
     return weight == NULL ? NULL : weir_conv2d(b, x, weight, bias, &options);
 }
-
-static const struct weir_attr_rule conv_transpose2d_attrs[] = {
-    {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
-    {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
-    SIDES("stride", 1, 1),
-    SIDES("padding", 0, 0),
-    SIDES("output_padding", 0, 0),
-    {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},
-    {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
-    WEIR__OF_INPUT("in_channels", 1),
-    WEIR__ONLY_PAIR("dilation", 1),
-    WEIR__ONLY_TEXT("padding_mode", "zeros"),
-};
 
 static struct weir_value *build_conv_transpose2d(struct weir_builder *b,
                                                  const struct weir_layer *layer,
                                                  struct weir_value *x) {
     struct weir_tensor in = weir_value_tensor(x);
-    struct weir_conv_options options = {.groups = weir_layer_int(layer, "groups")};
-    int64_t out = weir_layer_int(layer, "out_channels"), kernel[2];
-    weir_layer_pair(layer, "kernel_size", kernel);
-    weir_layer_pair(layer, "stride", options.stride);
-    weir_layer_pair(layer, "padding", options.padding);
+    struct weir_conv_options options = conv_options(layer);
+    int64_t out = weir_layer_int(layer, "out_channels");
     weir_layer_pair(layer, "output_padding", options.output_padding);
     if (out % options.groups != 0)
         return weir_builder_fail(b, WEIR_ERR_SHAPE,
                                  "conv_transpose2d's %lld groups must divide its %lld output "
                                  "channels",
                                  (long long)options.groups, (long long)out);
-    int64_t shape[] = {in.rank == 3 ? in.shape[0] : 1, out / options.groups, kernel[0], kernel[1]};
-    struct weir_init init = {WEIR_INIT_UNIFORM,
-                             1 / sqrt((double)shape[1] * (double)kernel[0] * (double)kernel[1])};
-    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init), *bias = NULL;
-    if (weir_layer_flag(layer, "bias")) bias = weir_parameter(b, "bias", 1, &out, init);
+    int64_t channels = in.rank == 3 ? in.shape[0] : 1;
+    struct weir_value *bias, *weight = parameters(b, layer, channels, out / options.groups, &bias);
     return weight == NULL ? NULL : weir_conv_transpose2d(b, x, weight, bias, &options);
 }
 

@@ -186,21 +186,5 @@ static void transposed_gradient(struct weir_builder *builder, const struct weir_
     }
 }
 
-static void bias_gradient(struct weir_builder *builder, const struct weir__node *node,
-                          struct weir_value *dy) {
-    struct weir_value *x = node->in[0], *bias = node->in[1];
-    if (weir__wants_grad(bias)) {
-        struct weir__node *db = WEIR__EMIT_LIKE(builder, bias_grad, node, dy);
-        weir__output_accumulator(builder, db, bias);
-    }
-    if (weir__wants_grad(x)) weir__contribute(builder, x, dy);
-}
-
-static double bias_cost(const struct weir__node *node) {
-    return (double)node->shape.width;
-}
-
 const struct weir__op_rule weir__rule_conv2d_grad_input = {.gradient = transposed_gradient,
                                                            .cost = cost};
-const struct weir__op_rule weir__rule_bias_add = {
-    .gradient = bias_gradient, .cost = bias_cost, .in_place = 1};

@@ -202,6 +202,12 @@ static void contribute_bias(struct weir_builder *builder, const struct weir__nod
     weir__output_accumulator(builder, db, node->in[1]);
 }
 
+static void bias_add_gradient(struct weir_builder *builder, const struct weir__node *node,
+                              struct weir_value *dy) {
+    contribute_bias(builder, node, dy);
+    weir__contribute(builder, node->in[0], dy);
+}
+
 static void bias_gelu_gradient(struct weir_builder *builder, const struct weir__node *node,
                                struct weir_value *dy) {
     struct weir__node *grad =
@@ -303,6 +309,8 @@ const struct weir__op_rule weir__rule_dropout = {
     .gradient = dropout_gradient, .cost = dropout_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_dropout_add = {.gradient = dropout_add_gradient,
                                                      .cost = dropout_cost};
+const struct weir__op_rule weir__rule_bias_add = {
+    .gradient = bias_add_gradient, .cost = one_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_bias_gelu = {.gradient = bias_gelu_gradient,
                                                    .cost = gelu_cost};
 const struct weir__op_rule weir__rule_bias_dropout_add = {.gradient = bias_dropout_add_gradient,

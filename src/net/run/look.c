@@ -5,27 +5,14 @@
 #include "net/compile/program.h"
 
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { PIECE = 1 << 16 };
 
-static bool is_finite_at(enum weir_dtype dtype, const char *at) {
-    double wide;
-    float single;
-    uint16_t upper;
-    switch (dtype) {
-    case WEIR_F64: memcpy(&wide, at, sizeof wide); return isfinite(wide);
-    case WEIR_F32: memcpy(&single, at, sizeof single); return isfinite(single);
-    case WEIR_BF16: memcpy(&upper, at, sizeof upper); return (upper & 0x7f80) != 0x7f80;
-    default: return true;
-    }
-}
-
 static bool all_finite(enum weir_dtype dtype, const char *numbers, size_t bytes) {
-    size_t step = weir_dtype_bytes(dtype);
-    for (size_t at = 0; at + step <= bytes; at += step)
-        if (!is_finite_at(dtype, numbers + at)) return false;
+    size_t count = bytes / weir_dtype_bytes(dtype);
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(weir__number_at(dtype, numbers, i))) return false;
     return true;
 }
 

@@ -136,7 +136,21 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
     return kernels;
 }
 
-static int make_inputs(struct weir_net *net) {
+/** Zeros in the place of a target that a batch goes without. */
+static int make_no_target(struct weir_net *net, struct weir_faults *faults) {
+    int64_t rows = net->pipe_options.rows < 1 ? 1 : net->pipe_options.rows;
+    int status = weir__tensor_bytes(&net->network.target, rows, &net->target_bytes);
+    if (status == WEIR_OK) {
+        net->no_target = weir__acquire(net->allocator, net->target_bytes, 1);
+        if (net->no_target == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
+    }
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "the targets of %" PRId64 " rows: %s: use fewer rows", rows,
+                        weir_status_text(status));
+    return status;
+}
+
+static int make_inputs(struct weir_net *net, struct weir_faults *faults) {
     assert(net->network.stage_count >= 1);
     struct weir_input *inputs = weir__pool_take(&net->network.pool, 2, sizeof inputs[0]);
     if (inputs == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -151,11 +165,7 @@ static int make_inputs(struct weir_net *net) {
     inputs[1].name = "target";
     inputs[1].stage = net->network.stage_count - 1;
     net->pipe_options.input_count = 2;
-    int64_t rows = net->pipe_options.rows < 1 ? 1 : net->pipe_options.rows;
-    int status = weir__tensor_bytes(&net->network.target, rows, &net->target_bytes);
-    if (status != WEIR_OK) return status;
-    net->no_target = weir__acquire(net->allocator, net->target_bytes, 1);
-    return net->no_target != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    return make_no_target(net, faults);
 }
 
 /** All but the pipe. On failure weir_net_destroy still has to be called. */
@@ -179,7 +189,7 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     if ((status = compile(net, options, faults)) != WEIR_OK) return status;
     if ((status = make_stages(net, options, faults)) != WEIR_OK) return status;
     if ((status = weir__net_check_libraries(net, faults)) != WEIR_OK) return status;
-    return make_inputs(net);
+    return make_inputs(net, faults);
 }
 
 static int new_without_pipe(const struct weir_model *model, const struct weir_net_options *options,
@@ -456,6 +466,8 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     const void *inputs[2];
     void *input_grads[2], *outputs[1];
     struct weir_step step = WEIR_STEP_INIT;
+    struct weir_step_result unasked;
+    if (result == NULL) result = &unasked;
     memset(result, 0, sizeof *result);
     result->error.stage = result->error.micro_batch = -1;
     result->error.phase = WEIR_PHASE_COUNT;
@@ -469,12 +481,10 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
 
 int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
                   struct weir_step_result *result) {
-    struct weir_step_result unasked;
-    return run(net, batch, true, result != NULL ? result : &unasked);
+    return run(net, batch, true, result);
 }
 
 int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
                    struct weir_step_result *result) {
-    struct weir_step_result unasked;
-    return run(net, batch, false, result != NULL ? result : &unasked);
+    return run(net, batch, false, result);
 }

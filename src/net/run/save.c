@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -413,32 +412,6 @@ static bool check_file(const struct weir__safetensors *file, struct entries *ent
     return false;
 }
 
-static double half_value(uint16_t bits) {
-    double sign = bits >> 15 ? -1 : 1, fraction = bits & 0x3ff;
-    int exponent = bits >> 10 & 0x1f;
-    if (exponent == 31) return fraction > 0 ? (double)NAN : sign * HUGE_VAL;
-    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25));
-}
-
-/** Number `index` of bytes that are not aligned. */
-static double file_value(const struct weir__safetensor *tensor, uint64_t index) {
-    size_t bytes = weir_dtype_bytes(tensor->dtype);
-    const char *from = (const char *)tensor->data + index * bytes;
-    uint16_t half;
-    float single;
-    double value;
-    switch (tensor->dtype) {
-    case WEIR_F64: memcpy(&value, from, sizeof value); return value;
-    case WEIR_F32: memcpy(&single, from, sizeof single); return (double)single;
-    case WEIR_F16: memcpy(&half, from, sizeof half); return half_value(half);
-    default: break; /* BF16 is the upper half of an F32 */
-    }
-    memcpy(&half, from, sizeof half);
-    uint32_t bits = (uint32_t)half << 16;
-    memcpy(&single, &bits, sizeof single);
-    return (double)single;
-}
-
 /** Files may hold another precision. */
 static void copy_entry(const struct weir__safetensors *file, const struct entry *entry) {
     const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
@@ -448,7 +421,7 @@ static void copy_entry(const struct weir__safetensors *file, const struct entry 
         return;
     }
     for (uint64_t i = 0; i < entry->parameter.count; i++) {
-        double value = file_value(tensor, i);
+        double value = weir__number_at(tensor->dtype, tensor->data, i);
         if (entry->parameter.dtype == WEIR_F64)
             ((double *)entry->data)[i] = value;
         else

@@ -216,6 +216,7 @@ struct weir_pipe {
     struct weir__pipe_memory memory;
     struct weir__pipe_history history;
     uint64_t step_count;
+    bool counts_updates; /**< some step said a number of updates done before it */
     /* anybody's */
     bool *attached;      /**< per stage; written by the stage's worker */
     _Atomic bool in_use; /**< a call is in progress */

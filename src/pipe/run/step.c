@@ -312,6 +312,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     take_step(pipe, step);
     uint64_t before = weir__now_ns();
     pipe->step_count++;
+    pipe->counts_updates |= step->update > 0;
     if (!infer) pipe->history.last = NULL;
     int ran = weir__pipe_command(pipe);
     result->ns = weir__now_ns() - before;

@@ -174,7 +174,7 @@ static int try_named(struct auto_search *search, const struct weir__auto_problem
     if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
     const struct weir_search_options *options = &search->options;
     if (!is_placed_so(search, table) || (options->whole_backward && weir__table_is_split(table)) ||
-        (options->ascending && !weir__table_is_ascending(table, search->table_workers))) {
+        (options->ascending && !weir__table_is_ascending(table))) {
         weir_table_destroy(table);
         return WEIR_OK;
     }
