@@ -17,7 +17,6 @@ const files = @import("build/files.zig");
 const flags_of = @import("build/flags.zig");
 const gpu = @import("build/gpu.zig");
 const levels = @import("build/levels.zig");
-const onednn_library = @import("build/onednn.zig");
 const package = @import("build/package.zig");
 const page = @import("build/page.zig");
 const portable_folder = @import("build/portable.zig");
@@ -27,14 +26,12 @@ const LazyPath = Build.LazyPath;
 const Run = Build.Step.Run;
 const Step = Build.Step;
 const Clang = clang_tools.Clang;
-const OneDnn = onednn_library.OneDnn;
 const addObjects = clang_tools.addObjects;
 const compileWithClang = clang_tools.compileWithClang;
 const endLink = clang_tools.endLink;
 const engineSources = files.engineSources;
 const findClang = clang_tools.findClang;
 const fresh = files.fresh;
-const findOneDnn = onednn_library.findOneDnn;
 const linkWithClang = clang_tools.linkWithClang;
 const listSources = files.listSources;
 const readTracked = files.readTracked;
@@ -54,7 +51,6 @@ const Options = struct {
     target: Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     strict: bool,
-    onednn: ?OneDnn,
     /// The CUDA compiler's path; null leaves the kernels out.
     nvcc: ?[]const u8,
     sanitize_thread: bool = false,
@@ -81,7 +77,7 @@ pub fn build(b: *Build) void {
     const tidy = b.step("tidy", "Check the sources against the project's rules");
     const fmt = b.step("fmt", "Format with clang-format and zig fmt; '-- --check' only looks");
     const bench = b.step("bench", "Run the benches; topics and options after --");
-    const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer, without oneDNN");
+    const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer");
     const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
     const kernel_help = "Print the CUDA kernels' registers and spills; fails if one spills";
     const kernel_report = b.step("kernel-report", kernel_help);
@@ -97,7 +93,7 @@ pub fn build(b: *Build) void {
     const options = parseOptions(b);
     const libraries = addLibraries(b, options);
     const both: embed.Archives = .{ .engine = libraries.engine, .net = libraries.net };
-    const shared = embed.install(b, options.target, both, version, options.onednn);
+    const shared = embed.install(b, options.target, both, version);
     embed.addZigModules(b, options.target, both);
     if (!b.isRoot()) return;
 
@@ -120,13 +116,13 @@ pub fn build(b: *Build) void {
     bench.dependOn(runBench(b, bench_program, &.{}));
     bench_gpu.dependOn(runBench(b, bench_program, &.{"--gpu"}));
     tsan.dependOn(runThreadSanitizer(b, options));
-    asan.dependOn(runAddressSanitizer(b, options));
+    asan.dependOn(runAddressSanitizer(b));
     kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
     test_gpu.dependOn(runOnGpu(b, options, libraries));
     portable.dependOn(makePortable(b, options));
     install_user.dependOn(installForUser(b));
-    fuzz.dependOn(runFuzzers(b, options));
-    commands.dependOn(writeCompileCommands(b, options));
+    fuzz.dependOn(runFuzzers(b));
+    commands.dependOn(writeCompileCommands(b));
 }
 
 // ---- options -----------------------------------------------------------------------------------
@@ -136,11 +132,7 @@ fn parseOptions(b: *Build) Options {
     const optimize_help = "debug, safe, fast (default) or small";
     // Zig shows a file's warnings only when the file fails, and its compiler is always the same.
     const strict_help = "Warnings are errors (default: yes, but not in a dependency)";
-    const onednn_help = "Use oneDNN for products (default: where it is found)";
-    const prefix_help = "Folder with oneDNN's include/ and lib/ (default: the system's)";
     const optimize = b.option(Optimize, "optimize", optimize_help);
-    const wanted = b.option(bool, "onednn", onednn_help);
-    const prefix = b.option([]const u8, "onednn-prefix", prefix_help);
     const cuda_help = "Compile the CUDA kernels (default: where nvcc is found)";
     const with_cuda = b.option(bool, "cuda", cuda_help);
     const cuda_path_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
@@ -153,7 +145,6 @@ fn parseOptions(b: *Build) Options {
             .small => .small,
         },
         .strict = b.option(bool, "strict", strict_help) orelse b.isRoot(),
-        .onednn = findOneDnn(b, wanted, prefix),
         // A project that depends on Weir asks for the kernels, which take nvcc minutes.
         .nvcc = cuda.findNvcc(b, with_cuda orelse if (b.isRoot()) null else false, cuda_path),
         .sanitizer = gpu.sanitizerOption(b),
@@ -183,21 +174,19 @@ fn addEngine(b: *Build, options: Options) *Compile {
 /// Its programs link the engine beside it: neither waits for the other to be compiled.
 fn addNet(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
-    const flags = flags_of.oneDnnFlags(b, options.onednn);
     var rest: std.ArrayList([]const u8) = .empty;
-    const sources = netSources(b, options);
+    const sources = files.netSources(b);
     addLeveled(b, options, module, levels.only(b, sources, true), &.{});
     for (levels.only(b, sources, false)) |source| {
         if (std.mem.startsWith(u8, source, "src/net/cpu/")) {
-            addApart(b, options, module, source, flags, &.{});
+            addApart(b, options, module, source, &.{}, &.{});
         } else {
             rest.append(b.allocator, source) catch @panic("OOM");
         }
     }
-    addSources(b, options, module, rest.items, flags);
+    addSources(b, options, module, rest.items, &.{});
     addImages(b, options, module, cuda.net_images);
     linkSystem(module, "jansson");
-    linkOneDnn(module, options);
     return fresh(b, b.addLibrary(.{ .name = "weir_net", .root_module = module }));
 }
 
@@ -209,12 +198,10 @@ fn addLeveled(
     sources: []const []const u8,
     includes: []const []const u8,
 ) void {
-    const common = flags_of.oneDnnFlags(b, options.onednn);
     for (levels.levels(options.target.result.cpu.arch)) |level| {
         var own = options;
         own.target = levels.target(b, options.target, level);
-        const both: []const []const []const u8 = &.{ common, levels.flags(b, level) };
-        const flags = std.mem.concat(b.allocator, []const u8, both) catch @panic("OOM");
+        const flags = levels.flags(b, level);
         for (sources) |source| addApart(b, own, module, source, flags, includes);
     }
 }
@@ -248,7 +235,7 @@ fn addProgram(
     const beside = if (std.mem.eql(u8, folder, "bench")) "tests" else "tools";
     addParts(b, options, module, sources, &.{ folder, beside });
     if (libraries.counted) |counted| module.linkLibrary(counted);
-    linkLibraries(module, options, libraries);
+    linkLibraries(module, libraries);
     const name = b.fmt("weir_{s}", .{folder});
     return fresh(b, b.addExecutable(.{ .name = name, .root_module = module }));
 }
@@ -270,7 +257,7 @@ fn addParts(
         }
         const part = createModule(b, options);
         for (includes) |include| part.addIncludePath(b.path(include));
-        addSources(b, options, part, sources[begin..end], flags_of.oneDnnFlags(b, options.onednn));
+        addSources(b, options, part, sources[begin..end], &.{});
         linkSystem(part, "jansson"); // likewise
         linkSystem(part, "hwloc");
         const name = std.mem.replaceOwned(u8, b.allocator, folder, "/", "_") catch @panic("OOM");
@@ -315,19 +302,14 @@ fn addToys(b: *Build, options: Options, module: *Build.Module) void {
     addImages(b, options, module, cuda.toy_images);
 }
 
-fn netSources(b: *Build, options: Options) []const []const u8 {
-    return files.netSources(b, options.onednn != null);
-}
-
 fn addImages(b: *Build, options: Options, module: *Build.Module, images: cuda.Images) void {
     const source = cuda.imagesSource(b, options.nvcc, images);
     module.addCSourceFile(.{ .file = source, .flags = flags_of.language_flags });
 }
 
-fn linkLibraries(module: *Build.Module, options: Options, libraries: Libraries) void {
+fn linkLibraries(module: *Build.Module, libraries: Libraries) void {
     linkSystem(module, "jansson");
     linkSystem(module, "hwloc");
-    linkOneDnn(module, options);
     module.linkLibrary(libraries.net);
     module.linkLibrary(libraries.engine);
 }
@@ -367,16 +349,6 @@ fn addSources(
 /// pkg-config need not be there: the compiler knows the system's folders, and --search-prefix.
 fn linkSystem(module: *Build.Module, name: []const u8) void {
     module.linkSystemLibrary(name, .{ .use_pkg_config = .no });
-}
-
-/// For the archive and again for a program: folders of libraries are not handed on by archives.
-fn linkOneDnn(module: *Build.Module, options: Options) void {
-    const onednn = options.onednn orelse return;
-    if (onednn.prefix != null) {
-        module.addLibraryPath(.{ .cwd_relative = onednn.lib_dir });
-        if (!options.portable) module.addRPath(.{ .cwd_relative = onednn.lib_dir });
-    }
-    linkSystem(module, "dnnl");
 }
 
 // ---- CUDA --------------------------------------------------------------------------------------
@@ -451,7 +423,7 @@ fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) *
     for (listSources(b, "examples", ".c", .flat)) |source| {
         const module = createModule(b, options);
         addSources(b, options, module, &.{source}, &.{});
-        linkLibraries(module, options, libraries);
+        linkLibraries(module, libraries);
         const name = std.fs.path.stem(source);
         const program = fresh(b, b.addExecutable(.{ .name = name, .root_module = module }));
         const folder: Build.InstallDir = .{ .custom = "examples" };
@@ -566,11 +538,10 @@ fn runFormat(b: *Build) *Step {
     return runHere(b, run);
 }
 
-fn writeCompileCommands(b: *Build, options: Options) *Step {
+fn writeCompileCommands(b: *Build) *Step {
     const run = b.addSystemCommand(&.{ "sh", "build/compile_commands.sh" });
     run.setName("compile-commands");
     run.addArgs(flags_of.c_flags);
-    run.addArgs(flags_of.oneDnnFlags(b, options.onednn));
     run.addArg("--");
     run.addArgs(cuda.emulation_flags);
     return runHere(b, run);
@@ -635,10 +606,9 @@ fn checkHeaders(b: *Build, options: Options, language: enum { c, cpp }) *Step {
 
 // ---- sanitizers --------------------------------------------------------------------------------
 
-/// Zig brings ThreadSanitizer's runtime; oneDNN's OpenMP is not instrumented and stays out.
+/// Zig brings ThreadSanitizer's runtime.
 fn runThreadSanitizer(b: *Build, options: Options) *Step {
     var own = options;
-    own.onednn = null;
     own.sanitize_thread = true;
     const run = b.addRunArtifact(addTestProgram(b, own, addLibraries(b, own)));
     run.setName("tests under ThreadSanitizer");
@@ -647,13 +617,13 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
 }
 
 /// Zig has no AddressSanitizer runtime, so the system's clang compiles the same files.
-fn runAddressSanitizer(b: *Build, options: Options) *Step {
+fn runAddressSanitizer(b: *Build) *Step {
     const clang: Clang = .{
         .program = findClang(b),
         .dialect = flags_of.c_flags,
         .flags = flags_of.sanitizer_flags,
     };
-    const program = clang_parts.linkTests(b, clang, netSources(b, options), options.onednn);
+    const program = clang_parts.linkTests(b, clang);
     const run = b.addRunFile(program);
     run.setName("tests under AddressSanitizer");
     run.addFileArg2(clang_parts.linkFakeCuda(b, clang), .{
@@ -663,10 +633,8 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     return runHere(b, run);
 }
 
-/// One program for each tests/fuzz/fuzz_<format>.c, with everything of src but oneDNN.
-fn runFuzzers(b: *Build, options: Options) *Step {
-    var own = options;
-    own.onednn = null;
+/// One program for each tests/fuzz/fuzz_<format>.c, with everything of src.
+fn runFuzzers(b: *Build) *Step {
     const check = b.addSystemCommand(&.{"sh"});
     check.setName("find libFuzzer");
     check.addFileArg(b.path("tests/fuzz/check.sh"));
@@ -684,7 +652,7 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     const objects: []const []const LazyPath = &.{
         compileWithClang(b, clang, engineSources(b), &.{}),
         clang_parts.compileGenerated(b, clang),
-        clang_parts.compileLevels(b, clang, netSources(b, own), &.{}),
+        clang_parts.compileLevels(b, clang, files.netSources(b)),
         compileWithClang(b, clang, shared, &.{}),
         compileWithClang(b, clang, files.dataSources(b), &.{}),
     };

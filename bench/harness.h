@@ -199,8 +199,8 @@ void bench_write_json(const struct bench *bench);
 /** The commit of the working folder, or outside of one what this was built from. Returns `text`.
  * (json.c) */
 const char *bench_commit(char text[64]);
-/** "oneDNN 2.6.3" or "without oneDNN". Static storage. (json.c) */
-const char *bench_onednn(void);
+/** The level of the kernels, "v4". (json.c) */
+const char *bench_level(void);
 /** Compares two files that bench_write_json made, prints a table; 0, or 1 where something got worse
  * by more than noise, or 2 where a file cannot be read. (compare.c) */
 int bench_compare(const char *before, const char *after, uint64_t seed);

@@ -4,6 +4,8 @@
 #include "gpu.h"
 #include "harness.h"
 
+#include "net/cpu/level.h"
+
 #include <hwloc.h>
 #include <jansson.h>
 #include <math.h>
@@ -13,20 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#if WEIR_ONEDNN
-#include <oneapi/dnnl/dnnl_version.h>
-#endif
-
-#define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
-
-const char *bench_onednn(void) {
-#if WEIR_ONEDNN
-    return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(
-        DNNL_VERSION_PATCH);
-#else
-    return "without oneDNN";
-#endif
+const char *bench_level(void) {
+    const struct weir__level *level;
+    return weir__level_find(NULL, NULL, &level) == WEIR_OK ? level->name : "no level";
 }
 
 /* ---- the commit ---- */
@@ -141,7 +132,7 @@ static json_t *versions_json(void) {
     snprintf(hwloc, sizeof hwloc, "%u.%u.%u", version >> 16, version >> 8 & 255, version & 255);
     json_t *json = checked(json_object());
     put(json, "weir", json_string(weir_version()));
-    put(json, "onednn", json_string(bench_onednn()));
+    put(json, "level", json_string(bench_level()));
     put(json, "hwloc", json_string(hwloc));
     put(json, "compiler", json_string(__VERSION__));
     return json;

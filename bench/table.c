@@ -57,7 +57,7 @@ void bench_print_context(const struct bench *bench) {
     char commit[64];
     fprintf(bench->text, "Weir %s, commit %.12s%s, %s, compiled by %s\n", weir_version(),
             bench_commit(commit), strstr(commit, "-dirty") != NULL ? " with changes" : "",
-            bench_onednn(), __VERSION__);
+            bench_level(), __VERSION__);
     fprintf(bench->text, "%s, %u cores (%u usable), %u rounds, seed %llu%s\n", facts->model,
             facts->cores, facts->usable_cores, bench->options.repetitions,
             (unsigned long long)bench->options.seed,

@@ -5,10 +5,8 @@ const std = @import("std");
 const clang_tools = @import("clang.zig");
 const cuda = @import("cuda.zig");
 const files = @import("files.zig");
-const flags_of = @import("flags.zig");
 const levels = @import("levels.zig");
 const page = @import("page.zig");
-const OneDnn = @import("onednn.zig").OneDnn;
 const Build = std.Build;
 const LazyPath = Build.LazyPath;
 const Clang = clang_tools.Clang;
@@ -39,17 +37,12 @@ pub fn linkFakeCuda(b: *Build, clang: Clang) LazyPath {
 }
 
 /// All of `sources`, those of levels for each of them.
-pub fn compileLevels(
-    b: *Build,
-    clang: Clang,
-    sources: []const []const u8,
-    flags: []const []const u8,
-) []const LazyPath {
+pub fn compileLevels(b: *Build, clang: Clang, sources: []const []const u8) []const LazyPath {
     var objects: std.ArrayList(LazyPath) = .empty;
-    const rest = compileWithClang(b, clang, levels.only(b, sources, false), flags);
+    const rest = compileWithClang(b, clang, levels.only(b, sources, false), &.{});
     objects.appendSlice(b.allocator, rest) catch @panic("OOM");
     for (levels.levels(b.graph.host.result.cpu.arch)) |level| {
-        const own: []const []const []const u8 = &.{ flags, levels.flags(b, level), level.clang };
+        const own: []const []const []const u8 = &.{ levels.flags(b, level), level.clang };
         const all = std.mem.concat(b.allocator, []const u8, own) catch @panic("OOM");
         const made = compileWithClang(b, clang, levels.only(b, sources, true), all);
         objects.appendSlice(b.allocator, made) catch @panic("OOM");
@@ -57,29 +50,16 @@ pub fn compileLevels(
     return objects.items;
 }
 
-pub fn linkTests(
-    b: *Build,
-    clang: Clang,
-    net_sources: []const []const u8,
-    found: ?OneDnn,
-) LazyPath {
+pub fn linkTests(b: *Build, clang: Clang) LazyPath {
     const link = linkWithClang(b, clang, "the tests");
-    const flags = flags_of.oneDnnFlags(b, found);
     addObjects(link, compileWithClang(b, clang, files.engineSources(b), &.{}));
     addObjects(link, compileGenerated(b, clang));
-    addObjects(link, compileLevels(b, clang, net_sources, flags));
+    addObjects(link, compileLevels(b, clang, files.netSources(b)));
     addObjects(link, compileWithClang(b, clang, files.dataSources(b), &.{}));
-    addObjects(link, compileLevels(b, clang, files.testSources(b), flags));
+    addObjects(link, compileLevels(b, clang, files.testSources(b)));
     const toys = files.listSources(b, "tests/toys", ".c", .flat);
     addObjects(link, compileWithClang(b, clang, toys, &.{}));
     link.addFileArg(compileNoImages(b, clang, cuda.toy_images));
-    if (found) |onednn| {
-        const dir = onednn.lib_dir;
-        if (onednn.prefix != null) {
-            link.addArgs(&.{ b.fmt("-L{s}", .{dir}), b.fmt("-Wl,-rpath,{s}", .{dir}) });
-        }
-        link.addArg("-ldnnl");
-    }
     return clang_tools.endLink(link, "weir_tests_asan");
 }
 

@@ -2,7 +2,6 @@
 //! them, a shared library, and a Zig module.
 
 const std = @import("std");
-const OneDnn = @import("onednn.zig").OneDnn;
 const package = @import("package.zig");
 const Build = std.Build;
 const Compile = Build.Step.Compile;
@@ -16,11 +15,10 @@ pub fn install(
     target: Build.ResolvedTarget,
     archives: Archives,
     version: []const u8,
-    onednn: ?OneDnn,
 ) *Step {
     b.installArtifact(archives.engine);
     b.installArtifact(archives.net);
-    const shared = linkShared(b, target, archives, onednn);
+    const shared = linkShared(b, target, archives);
     if (b.option(bool, "shared", "Install lib/shared/libweir.so too") orelse false) {
         b.getInstallStep().dependOn(shared);
     }
@@ -33,7 +31,7 @@ pub fn install(
         .{ "WeirConfigVersion.cmake", "lib/cmake/Weir/", true },
     }) |file| {
         const template = @embedFile("../cmake/" ++ file[0] ++ ".in");
-        const text = package.fillTemplate(b, version, onednn, template);
+        const text = package.fillTemplate(b, version, template);
         const installed = b.addInstallFile(written.add(file[0], text), file[1] ++ file[0]);
         (if (file[2]) b.getInstallStep() else shared).dependOn(&installed.step);
     }
@@ -61,12 +59,7 @@ pub fn addZigModules(b: *Build, target: Build.ResolvedTarget, archives: Archives
 
 /// lib/shared/libweir.so: engine and networks in one, whose symbols have versions. It is apart from
 /// the archives so that nobody gets it unasked.
-fn linkShared(
-    b: *Build,
-    target: Build.ResolvedTarget,
-    archives: Archives,
-    onednn: ?OneDnn,
-) *Step {
+fn linkShared(b: *Build, target: Build.ResolvedTarget, archives: Archives) *Step {
     const link = Step.Run.create(b, "link libweir.so");
     link.addFileArg2(b.graph.path(.zig_exe, ""), .{ .make_absolute = true });
     link.addArgs(&.{ "cc", "-shared" });
@@ -78,11 +71,6 @@ fn linkShared(
     link.addArtifactArg2(archives.engine, .{});
     link.addArg("-Wl,--no-whole-archive");
     link.addFileArg2(b.path("build/weir.map"), .{ .prefix = "-Wl,--version-script=" });
-    if (onednn) |found| {
-        const dir = found.lib_dir;
-        if (found.prefix != null) link.addArgs(&.{ b.fmt("-L{s}", .{dir}), "-Wl,-rpath", dir });
-        link.addArg("-ldnnl");
-    }
     link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
     const library = link.addOutputFileArg2("libweir.so.0", .{});
     const installed = &b.addWriteFiles().step; // empty: it only waits for all

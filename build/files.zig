@@ -48,12 +48,10 @@ pub fn engineSources(b: *Build) []const []const u8 {
 }
 
 /// The others.
-pub fn netSources(b: *Build, with_onednn: bool) []const []const u8 {
+pub fn netSources(b: *Build) []const []const u8 {
     var kept: std.ArrayList([]const u8) = .empty;
     for (listSources(b, "src", ".c", .recursive)) |source| {
-        const needs_onednn = std.mem.startsWith(u8, source, "src/net/cpu/onednn");
-        if (!isNetSource(source) or (needs_onednn and !with_onednn)) continue;
-        kept.append(b.allocator, source) catch @panic("OOM");
+        if (isNetSource(source)) kept.append(b.allocator, source) catch @panic("OOM");
     }
     return kept.items;
 }

@@ -1,9 +1,5 @@
 //! What C is compiled with.
 
-const std = @import("std");
-const Build = std.Build;
-const OneDnn = @import("onednn.zig").OneDnn;
-
 /// Bits matter: no fast-math, and multiply and add are fused only where the source says so.
 pub const language_flags: []const []const u8 = &.{
     "-std=c11",
@@ -33,11 +29,3 @@ pub const sanitizer_flags: []const []const u8 = &.{
     "-fno-sanitize-recover=all",
     "-fno-omit-frame-pointer",
 };
-
-pub fn oneDnnFlags(b: *Build, found: ?OneDnn) []const []const u8 {
-    const onednn = found orelse return &.{};
-    const prefix = onednn.prefix orelse return &.{"-DWEIR_ONEDNN=1"};
-    // Before the system's folders, which -isystem is not; its warnings are not ours all the same.
-    const include = b.fmt("-I{s}/include", .{prefix});
-    return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", include, "--system-header-prefix=oneapi/" });
-}

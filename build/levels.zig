@@ -57,11 +57,8 @@ pub fn flags(b: *Build, level: Level) []const []const u8 {
 
 /// Whether a file is compiled once for each level.
 pub fn isLeveled(source: []const u8) bool {
-    const onednn: []const []const u8 = &.{ "onednn_conv.c", "onednn_table.c", "onednn_weights.c" };
     if (std.mem.endsWith(u8, source, "/test_vector.c")) return true;
-    const name = std.mem.cutPrefix(u8, source, "src/net/cpu/") orelse return false;
-    for (onednn) |other| if (std.mem.eql(u8, name, other)) return true;
-    return std.mem.startsWith(u8, name, "vector_");
+    return std.mem.startsWith(u8, source, "src/net/cpu/vector_");
 }
 
 /// Those of `sources` that are, or are not.

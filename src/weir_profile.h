@@ -76,7 +76,7 @@ struct weir_profile {
     char version[32];   /**< of the library that measured */
     char device[8];     /**< what all layers run on: "cpu" or "cuda" */
     char machine[160];  /**< processor and cores, or the GPU */
-    char libraries[64]; /**< "oneDNN 3.2.1", "cuBLASLt 12.9.1, cuDNN 9.10.2", or "none" */
+    char libraries[64]; /**< "v4", the level of a CPU's kernels, "cuBLASLt 12.9.1, cuDNN 9.10.2", or "none" */
     uint64_t model;     /**< weir_model_fingerprint */
     int64_t rows;       /**< of a micro-batch */
     uint32_t threads;   /**< of the worker; 1 on a GPU */
@@ -116,7 +116,7 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
  * sizes in bytes, of one micro-batch; members as in struct weir_profile and struct weir_layer_cost:
  *
  * {"weir_profile": 1, "version": "0.1.0", "device": "cpu", "machine": "…, 2 cores",
- *  "libraries": "oneDNN 3.2.1", "model": "c0ffee…", "rows": 4, "threads": 1, "dtype": "f32",
+ *  "libraries": "v4", "model": "c0ffee…", "rows": 4, "threads": 1, "dtype": "f32",
  * "reference": false, "infer_only": false, "measured": true, "steps": 21, "spread": 0.01, "task":
  * 1e-7, "optimizer_arrays": 2, "whole": {"forward": …, "recompute": …, "backward": …,
  * "backward_input": …, "backward_weight": …}, "layers": [{"forward": …, "forward_checkpoint": …,

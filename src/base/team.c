@@ -26,7 +26,6 @@ struct weir__team {
     weir__team_fn *run;
     void *context;
     uint32_t number, parts;
-    bool one_each;
     _Atomic uint32_t most; /* read by who takes no part, too */
     _Atomic bool leaving;
     /* Constant. */
@@ -48,13 +47,11 @@ static void take_parts(struct weir__team *team, uint32_t number, uint32_t member
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
         uint32_t parts = team->parts, part = parts - (uint32_t)open;
-        bool only = team->one_each;
         team->run(team->context, part, member);
         if (atomic_fetch_add_explicit(&team->ended, 1, memory_order_acq_rel) + 1 == parts) {
             weir__gate_advance(&team->done, number);
             return;
         }
-        if (only) return;
         open = atomic_load_explicit(&team->open, memory_order_acquire);
     }
 }
@@ -93,20 +90,7 @@ void weir__team_run(struct weir__team *team, uint32_t members, uint32_t parts, w
     }
     team->run = run;
     team->context = context;
-    team->one_each = false;
     run_job(team, parts, most);
-}
-
-void weir__team_each(struct weir__team *team, weir__team_fn *run, void *context) {
-    assert(run != NULL);
-    if (team == NULL) {
-        run(context, 0, 0);
-        return;
-    }
-    team->run = run;
-    team->context = context;
-    team->one_each = true;
-    run_job(team, team->members, team->members);
 }
 
 uint32_t weir__team_members(const struct weir__team *team) {

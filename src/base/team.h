@@ -32,8 +32,4 @@ uint32_t weir__team_members(const struct weir__team *team);
  * By the head only, and not within a part. */
 void weir__team_run(struct weir__team *team, uint32_t members, uint32_t parts, weir__team_fn *run,
                     void *context);
-/** Runs `run` once on each member, for what threads must be told one by one; `part` is the member.
- * By the head only. */
-void weir__team_each(struct weir__team *team, weir__team_fn *run, void *context);
-
 #endif

@@ -14,11 +14,9 @@
  *    first, then added once);
  *  - f32 sums over long ranges (norms, column sums, losses) accumulate in a fixed order written in
  *    the code; losses and norm squares accumulate in double;
- *  - no allocation, no lock, no I/O in run. But one of oneDNN's convolutions (2.6, 3.x) takes some
- *    small blocks from malloc for the list of its arguments, in dnnl_primitive_execute, and frees
- *    them before it returns: there is no other way to call it;
+ *  - no allocation, no lock, no I/O in run;
  *  - threads share parts of the result, never of a sum: the stream's team (base/team.h), of which
- *    `threads` members at most take part. A library is always told that it has one thread.
+ *    `threads` members at most take part.
  */
 #ifndef WEIR_KERNEL_H
 #define WEIR_KERNEL_H
@@ -328,17 +326,12 @@ struct weir__kernel {
      * does: an earlier node's packed weights are this one's, too. */
     bool shares_pack;
     enum weir__cut cut;
-    const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
+    const char *library; /**< "reference", "vector", "CUDA", "cuBLASLt", "cuDNN" */
 };
 
 const char *weir__op_name(enum weir__op_code op);
 /** What measure gives, for each of shape->threads parts at once where a call may be cut. */
 int weir__kernel_workspace(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
                            size_t *bytes);
-/** "oneDNN 2.6.3", or "" when built without. */
-const char *weir__onednn_version(void);
-/** Tells the calling thread how many threads its library calls may use (omp_set_num_threads, where
- * an OpenMP is loaded); 0 only asks. Returns the former number, 0 if unknown. */
-uint32_t weir__kernel_threads(uint32_t threads);
 
 #endif

@@ -76,24 +76,6 @@ static void test_parts_run_at_the_same_time(void) {
     weir__team_destroy(team);
 }
 
-static void note_thread(void *context, uint32_t part, uint32_t member) {
-    pthread_t *threads = context;
-    (void)part;
-    threads[member] = pthread_self();
-}
-
-static void test_each_member_is_a_thread_of_its_own(void) {
-    pthread_t threads[MEMBERS_MOST];
-    struct weir__team *team;
-    CHECK_OK(weir__team_new(test_allocator(), MEMBERS_MOST, false, &team));
-    for (int i = 0; i < MEMBERS_MOST; i++) threads[i] = pthread_self();
-    weir__team_each(team, note_thread, threads);
-    for (int i = 0; i < MEMBERS_MOST; i++)
-        for (int k = 0; k < i; k++) EXPECT(!pthread_equal(threads[i], threads[k]));
-    EXPECT(pthread_equal(threads[0], pthread_self()));
-    weir__team_destroy(team);
-}
-
 static void test_a_team_without_memory_is_refused(void) {
     struct weir__team *team = NULL;
     test_allocator_fail_at(1, false);
@@ -102,4 +84,4 @@ static void test_a_team_without_memory_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(team, TEST(each_part_is_done_once), TEST(parts_run_at_the_same_time),
-                TEST(each_member_is_a_thread_of_its_own), TEST(a_team_without_memory_is_refused))
+                TEST(a_team_without_memory_is_refused))

@@ -43,7 +43,7 @@ const struct weir__backend *kernel_fast(void) {
 static const struct weir__level *own_level(uint32_t n) {
     const struct weir__level *found = NULL, *level;
     for (uint32_t i = 0; (level = weir__level_at(i)) != NULL; i++) {
-        if (level->onednn || !weir__level_runs(level)) continue;
+        if (!weir__level_runs(level)) continue;
         found = level;
         if (n-- == 0) break;
     }

@@ -58,8 +58,8 @@ const char *kernel_backend_name(enum kernel_backend backend);
 const struct weir__level *kernel_level(enum kernel_backend backend);
 /** What a net gets that asks for no level. */
 const struct weir__backend *kernel_fast(void);
-/** KERNEL_FAST is what a net gets: oneDNN's row where there is one. Those of levels are the
- * reference for ops that kernel_lacks_vector. NULL: CUDA has none. */
+/** KERNEL_FAST is what a net gets. Those of levels are the reference for ops that
+ * kernel_lacks_vector. NULL: CUDA has none. */
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend);
 
 /** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that;

@@ -228,27 +228,6 @@ static void test_packed_weights_depend_on_the_largest_row_count_only(void) {
         }
 }
 
-static void test_planning_leaves_the_callers_threads(void) {
-    uint32_t former = weir__kernel_threads(3);
-    if (former == 0 || weir__onednn_version()[0] == 0) SKIP("built without oneDNN");
-    for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++) {
-        const struct weir__kernel *kernel = kernel_fast()->kernel(ops[o], WEIR_F32);
-        struct weir__op_shape shape = shape_of(&nets[1], ops[o]);
-        void *state = NULL;
-        size_t bytes;
-        shape.threads = 2;
-        EXPECT_STATUS(kernel->measure(&shape, &bytes), WEIR_OK);
-        EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-        EXPECT_STATUS(kernel->measure_pack(&shape, &bytes), WEIR_OK);
-        EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-        EXPECT_STATUS(kernel->prepare(&shape, NULL, &state), WEIR_OK);
-        EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-        kernel->release(state);
-    }
-    weir__kernel_threads(former);
-}
-
 WEIR_TEST_SUITE(kernel_conv, TEST(results_are_near_the_reference_whatever_the_threads),
                 TEST(each_number_is_one_chain),
-                TEST(packed_weights_depend_on_the_largest_row_count_only),
-                TEST(planning_leaves_the_callers_threads))
+                TEST(packed_weights_depend_on_the_largest_row_count_only))

@@ -49,8 +49,8 @@ static struct weir_model *unet(void) {
 }
 
 static const struct digests models[] = {
-    {"gpt", gpt, "?", "?"},
-    {"unet", unet, "?", "?"},
+    {"gpt", gpt, "92618ad30e387ed0", "fbd32519974afdc8"},
+    {"unet", unet, "779b0cc31599aba1", "e49a8d3c299f11b8"},
 };
 
 /* ---- training ---- */
@@ -126,7 +126,7 @@ static void test_trained_parameters_are_these_to_the_bit(void) {
     const struct weir__level *level;
     for (size_t m = 0; m < WEIR__COUNT_OF(models); m++)
         for (uint32_t i = 0; (level = weir__level_at(i)) != NULL; i++) {
-            if (level->onednn || !weir__level_runs(level)) continue;
+            if (!weir__level_runs(level)) continue;
             expect_digest(&models[m], level, 1);
             expect_digest(&models[m], level, 2);
         }

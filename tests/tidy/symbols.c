@@ -164,7 +164,7 @@ static void free_archive(struct archive *archive) {
 
 void tidy_check_symbols(const char *engine_path, const char *net_path) {
     static const char *const engine_prefixes[] = {"hwloc_", NULL};
-    static const char *const net_prefixes[] = {"json_", "dnnl_", NULL};
+    static const char *const net_prefixes[] = {"json_", NULL};
     struct archive engine = {.path = engine_path};
     struct archive net = {.path = net_path};
     if (!load_archive(&engine)) tidy_report(engine_path, 0, "not an archive of 64-bit ELF objects");

@@ -57,7 +57,7 @@ void tidy_check_kernels(const struct tree *tree);
 /** Every test file has its SUITE line and every test function its TEST. */
 void tidy_check_suites(const struct tree *tree);
 /** Global symbols of both archives begin with weir_; what they need is the C library, hwloc, and
- * for net jansson and oneDNN too. */
+ * for net jansson too. */
 void tidy_check_symbols(const char *engine_path, const char *net_path);
 
 #endif

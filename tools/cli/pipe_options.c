@@ -57,9 +57,8 @@ const struct arg_option pipe_option_list[] = {
      "the reference kernels, slow and exact",
      .fallback = "f32", .choices = dtype_names},
     {"level", ARG_TEXT, AT(level),
-     "instructions of our own kernels on CPUs: v2, v3, v4, or v3+onednn, v4+onednn with that "
-     "library's convolutions; neon on aarch64. v3, v4 and neon give the same bits. Default: the "
-     "fastest that runs here",
+     "instructions of the CPU's kernels: v2, v3, v4 (x86-64), neon (aarch64). v3, v4 and neon give "
+     "the same bits. Default: the best that runs here",
      .value = "NAME", .environment = "WEIR_LEVEL"},
     {"threads-per-stage", ARG_U32, AT(threads_per_stage),
      "default: cores / workers (grad: 1). No bit depends on it", .value = "T", .least = 1,

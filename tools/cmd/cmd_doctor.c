@@ -64,10 +64,18 @@ static double best_seconds(int (*work)(void *), void *context, uint64_t budget_n
     return (double)best * 1e-9;
 }
 
+/* NULL where WEIR_LEVEL names none. */
+static const struct weir__level *level(void) {
+    const struct weir__level *found;
+    return weir__level_find(NULL, NULL, &found) == WEIR_OK ? found : NULL;
+}
+
+static const char *level_name(void) {
+    return level() != NULL ? level()->name : "none: WEIR_LEVEL names none that runs here";
+}
+
 static const struct weir__kernel *best_kernel(void) {
-    const struct weir__level *level;
-    int status = weir__level_find(NULL, NULL, &level);
-    return (status == WEIR_OK ? level->backend : &weir__backend_reference)
+    return (level() != NULL ? level()->backend : &weir__backend_reference)
         ->kernel(WEIR__OP_linear, WEIR_F32);
 }
 
@@ -89,7 +97,6 @@ static double measure_product(void) {
     size_t bytes = (size_t)SIDE * SIDE * sizeof(float), workspace = 0;
     void *state = NULL, *memory[4] = {NULL};
     double flops = 0.0;
-    uint32_t former = weir__kernel_threads(1);
     if (kernel->measure != NULL && kernel->measure(&shape, &workspace) != WEIR_OK) return 0.0;
     for (int i = 0; i < 4; i++) {
         size_t need = i < 3 ? bytes : (workspace + 64) / 64 * 64;
@@ -110,7 +117,6 @@ static double measure_product(void) {
     if (kernel->release != NULL) kernel->release(state);
 done:
     for (int i = 0; i < 4; i++) free(memory[i]);
-    if (former > 0) weir__kernel_threads(former);
     return flops;
 }
 
@@ -159,12 +165,11 @@ static void print_machine(FILE *to, const struct weir__machine_facts *f) {
 }
 
 static void print_doctor(FILE *to, const struct doctor *d) {
-    const char *onednn = weir__onednn_version();
     print_machine(to, &d->facts);
     doctor_gpus_print(to, &d->gpus);
-    fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s, %s\n", HWLOC_API_VERSION >> 16,
-            HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION,
-            onednn[0] != '\0' ? onednn : "no oneDNN: convolutions run on plain loops");
+    fprintf(to, "kernels     level %s (--level takes another)\n", level_name());
+    fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s\n", HWLOC_API_VERSION >> 16,
+            HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION);
     for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
         const struct weir__worker_place *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);
@@ -211,7 +216,7 @@ static json_t *doctor_json(const struct doctor *d) {
                                (json_int_t)f->l2_bytes, "l3", (json_int_t)f->l3_bytes, "l3_count",
                                (int)f->l3_count);
     json_t *libraries = json_pack("{s:s, s:s, s:s}", "hwloc", hwloc, "jansson", JANSSON_VERSION,
-                                  "onednn", weir__onednn_version());
+                                  "level", level_name());
     doctor_gpus_json_libraries(&d->gpus, libraries);
     json_t *roofs =
         json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.gemm_flops, "copy_cached_bytes",

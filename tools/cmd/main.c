@@ -48,12 +48,11 @@ void subcommands_usage(FILE *to) {
 }
 
 static int print_version(void) {
-    const char *onednn = weir__onednn_version();
     printf("weir %s (%s)\n", weir_version(), weir_build_commit);
     printf("back-ends: cpu (reference");
     for (uint32_t i = 0; weir__level_at(i) != NULL; i++)
         if (weir__level_runs(weir__level_at(i))) printf(", %s", weir__level_at(i)->name);
-    printf("%s%s)%s\n", onednn[0] ? "; " : "", onednn, weir__cuda_image_count > 0 ? ", cuda" : "");
+    printf(")%s\n", weir__cuda_image_count > 0 ? ", cuda" : "");
     return EXIT_DONE;
 }
 

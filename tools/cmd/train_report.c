@@ -3,7 +3,8 @@
 #include "cli/interrupt.h"
 #include "cmd/train_report.h"
 
-#include "net/kernel.h"
+#include "net/cpu/level.h"
+#include "net/run/net.h"
 #include "place/place.h"
 #include "cmd/train.h"
 
@@ -220,13 +221,12 @@ static void add_machine(struct page *page) {
 }
 
 static void add_versions(const struct train *t, struct page *page) {
-    const char *onednn = weir__onednn_version();
     char text[96];
     page->tables[1].title = "Versions and machine";
     page->tables[1].facts = page->versions;
     snprintf(text, sizeof text, "%s (%.40s)", weir_version(), weir_build_commit);
     add_version(page, "weir", text);
-    add_version(page, "products", onednn[0] != 0 ? onednn : "own kernels");
+    add_version(page, "level", t->net->level->name);
     add_machine(page);
     weir_net_kernels(t->net, page->kernels, sizeof page->kernels);
     page->versions[page->tables[1].fact_count++] =

@@ -11,34 +11,15 @@
 /* build/levels.zig compiles these. */
 #if defined(__x86_64__)
 extern const struct weir__level weir__v2_level, weir__v3_level, weir__v4_level;
-extern const struct weir__level weir__v3_level_onednn, weir__v4_level_onednn;
+static const struct weir__level *const levels[] = {&weir__v2_level, &weir__v3_level,
+                                                   &weir__v4_level};
 #elif defined(__aarch64__)
-extern const struct weir__level weir__neon_level, weir__neon_level_onednn;
+extern const struct weir__level weir__neon_level;
+static const struct weir__level *const levels[] = {&weir__neon_level};
 #else
-extern const struct weir__level weir__plain_level, weir__plain_level_onednn;
+extern const struct weir__level weir__plain_level;
+static const struct weir__level *const levels[] = {&weir__plain_level};
 #endif
-
-#if defined(WEIR_ONEDNN)
-#define ONEDNN(level) level,
-#else
-#define ONEDNN(level)
-#endif
-
-static const struct weir__level *const levels[] = {
-#if defined(__x86_64__)
-    &weir__v2_level,
-    &weir__v3_level,
-    ONEDNN(&weir__v3_level_onednn)
-    &weir__v4_level,
-    ONEDNN(&weir__v4_level_onednn)
-#elif defined(__aarch64__)
-    &weir__neon_level,
-    ONEDNN(&weir__neon_level_onednn)
-#else
-    &weir__plain_level,
-    ONEDNN(&weir__plain_level_onednn)
-#endif
-};
 
 enum { NAMES_MOST = 16 };
 

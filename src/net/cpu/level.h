@@ -8,10 +8,6 @@
  * lanes, products and sums are fused wherever v_fma stands, nothing is estimated and no libm is
  * asked. So v3, v4 and neon give the same bits on every machine. v2 fuses nothing: its bits are its
  * own, also on every machine.
- *
- * oneDNN's convolutions, where the build has them, make levels of their own, "v3+onednn" and
- * "v4+onednn". Their bits are those of the library's version and of the processor, by which it
- * chooses its blocks; nets without convolutions do not see them.
  */
 #ifndef WEIR_LEVEL_H
 #define WEIR_LEVEL_H
@@ -20,13 +16,11 @@
 
 struct weir__level {
     const char *name;                /**< as options and WEIR_LEVEL have it */
-    const char *bits;                /**< those that give the same, but for oneDNN's: "v3, v4 or
-                                          neon" */
+    const char *bits;                /**< all that give the same: "v3, v4 or neon" */
     const struct weir__kernel *rows; /**< [WEIR__OP_COUNT], f32: our own, empty where there is none */
     const struct weir__flat_calls *flat;
     const struct weir__backend *backend;
-    int x86;     /**< weir__x86_level that it needs */
-    bool onednn; /**< has its convolutions */
+    int x86; /**< weir__x86_level that it needs */
 };
 
 /** Level `i` of those that were compiled, the slowest first; NULL from their count on. */

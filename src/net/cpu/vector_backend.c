@@ -43,30 +43,3 @@ const struct weir__level VECTOR(level) = {.name = TEXT_OF(WEIR_LEVEL),
                                           .flat = &VECTOR(flat_f32),
                                           .backend = &backend,
                                           .x86 = X86};
-
-/* ---- with oneDNN's convolutions ---- */
-
-#if defined(WEIR_ONEDNN)
-
-static const struct weir__kernel *kernel_or_onednn(enum weir__op_code op, enum weir_dtype dtype) {
-    assert((unsigned)op < WEIR__OP_COUNT);
-    if (dtype == WEIR_F32 && VECTOR(onednn_f32)[op].run != NULL) return &VECTOR(onednn_f32)[op];
-    return kernel(op, dtype);
-}
-
-static const struct weir__backend backend_onednn = {
-    .kernel = kernel_or_onednn,
-    .flat = {[WEIR_F32] = &VECTOR(flat_f32), [WEIR_F64] = &weir__reference_flat_f64},
-    .move = {.run = weir__cpu_move, .library = ""},
-    .zero = {.run = weir__cpu_zero, .library = ""},
-    .attach = weir__cpu_attach};
-
-const struct weir__level VECTOR(level_onednn) = {.name = TEXT_OF(WEIR_LEVEL) "+onednn",
-                                                 .bits = BITS,
-                                                 .rows = VECTOR(f32),
-                                                 .flat = &VECTOR(flat_f32),
-                                                 .backend = &backend_onednn,
-                                                 .x86 = X86,
-                                                 .onednn = true};
-
-#endif

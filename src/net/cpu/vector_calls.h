@@ -9,10 +9,6 @@
 /** Every op but the user's own; empty rows are left to the reference. */
 extern const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT];
 extern const struct weir__flat_calls VECTOR(flat_f32);
-#if defined(WEIR_ONEDNN)
-/** Convolutions (onednn_table.c), which call products of this level. */
-extern const struct weir__kernel VECTOR(onednn_f32)[WEIR__OP_COUNT];
-#endif
 
 /* vector_linear.c: products by packed panels */
 int VECTOR(linear)(const struct weir__op_call *call);

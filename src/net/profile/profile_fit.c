@@ -80,8 +80,7 @@ static int name_cpu(struct weir_profile *shown, const struct weir_net_options *o
     if (status != WEIR_OK) return status;
     if ((status = weir__level_find(options->level, NULL, &level)) != WEIR_OK) return status;
     snprintf(shown->device, sizeof shown->device, "cpu");
-    snprintf(shown->libraries, sizeof shown->libraries, "%s%s%s", level->name,
-             level->onednn ? ", " : "", level->onednn ? weir__onednn_version() : "");
+    snprintf(shown->libraries, sizeof shown->libraries, "%s", level->name);
     snprintf(shown->machine, sizeof shown->machine, "%s, %u core%s", facts.model,
              facts.usable_cores, weir__s(facts.usable_cores));
     shown->threads = threads_of(options, facts.usable_cores);

@@ -67,12 +67,6 @@ uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacit
     bool gpu = false;
     for (uint32_t s = 0; s < net->network.stage_count; s++) gpu |= net->backends[s]->on_gpu;
     if (gpu) list_gpu(net, &out);
-    const char *version = weir__onednn_version();
-    if (uses(net, "oneDNN", (bool[WEIR__OP_COUNT]){false})) {
-        append(&out, "oneDNN %s: ", version[0] == 'o' ? version + strlen("oneDNN ") : version);
-        list_library(net, "oneDNN", &out);
-        append(&out, "; ");
-    }
     append(&out, "vector (%s): ", net->level->name);
     list_library(net, "vector", &out);
     append(&out, "; reference: ");

@@ -5,7 +5,7 @@ const std = @import("std");
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
     const with_net = b.option(bool, "net", "Networks too") orelse false;
-    const weir = b.dependency("weir", .{ .onednn = false, .optimize = .debug });
+    const weir = b.dependency("weir", .{ .optimize = .debug });
     const used = weir.module(if (with_net) "weir_net" else "weir");
     const module = b.createModule(.{
         .root_source_file = b.path("main.zig"),
