@@ -108,7 +108,8 @@ pub fn build(b: *Build) void {
         .fake_cuda = addFakeCuda(b, options),
         .managed_cuda = addManagedCuda(b, options),
     };
-    test_program.tests.step.dependOn(shared);
+    // One for another machine is linked where its libraries are.
+    if (options.target.query.isNativeTriple()) test_program.tests.step.dependOn(shared);
     tests.dependOn(runTests(b, test_program, &.{}));
     tests_full.dependOn(runTests(b, test_program, &.{"--full"}));
     addTidy(b, options, libraries, tidy);

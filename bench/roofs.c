@@ -37,8 +37,8 @@ enum { CHAINS = 12, FMA_TURNS = 200000 };
 #define FUSED(a, b, c) ((a) * (b) + (c)) /* half the roof, but Zig's compiler has the other */
 #endif
 
-/** x = x / 2 + 1 ends at 2 from anywhere, exactly: the answer that is checked. In vectors of so many
- * numbers, by the expression that makes a * b + c of them. */
+/** x = x / 2 + 1 ends at 2 from anywhere, exactly: the answer that is checked. In vectors of so
+ * many numbers, by the expression that makes a * b + c of them. */
 #define MULTIPLY_ADDS(name, lanes, attribute, multiply_add)                                        \
     typedef float name##_vector __attribute__((vector_size(4 * (lanes))));                         \
     attribute static bool name(uint32_t turns) {                                                   \
@@ -67,7 +67,7 @@ MULTIPLY_ADDS(by_neon, 4, , FUSED(x[k], a, c))
 static const struct multiply_adds {
     bool (*run)(uint32_t turns);
     uint32_t lanes;
-} *multiply_adds(void) {
+} * multiply_adds(void) {
 #if defined(__x86_64__)
     static const struct multiply_adds by[] = {{by_sse, 4}, {by_fma, 8}, {by_avx512, 16}};
     int level = weir__x86_level();

@@ -1,5 +1,5 @@
-//! Levels: instruction sets that our own kernels are compiled for, all into one library, which takes
-//! the best that the processor has (src/net/cpu/level.h). All else is compiled for the lowest.
+//! Levels: instruction sets that the CPU's kernels are compiled for, all into one library, which
+//! takes the best that the processor has (src/net/cpu/level.h). All else is for the lowest.
 
 const std = @import("std");
 const Build = std.Build;

@@ -4,5 +4,6 @@ const std = @import("std");
 const Build = std.Build;
 
 pub fn fillTemplate(b: *Build, version: []const u8, template: []const u8) []const u8 {
-    return std.mem.replaceOwned(u8, b.allocator, template, "@VERSION@", version) catch @panic("OOM");
+    const allocator = b.allocator;
+    return std.mem.replaceOwned(u8, allocator, template, "@VERSION@", version) catch @panic("OOM");
 }

@@ -219,8 +219,8 @@ struct weir_net_options {
      * their gradients and the output, while parameters, their gradients, the optimizer, and a
      * floating-point input and target are F32. */
     enum weir_dtype dtype;
-    uint64_t seed;                   /**< key of dropout's random numbers */
-    bool reference;                  /**< plain-C kernels even where faster ones exist */
+    uint64_t seed;  /**< key of dropout's random numbers */
+    bool reference; /**< plain-C kernels even where faster ones exist */
     /** Of the kernels on CPUs, f32: "v2", "v3", "v4" (x86-64), "neon" (aarch64). NULL: what the
      * environment's WEIR_LEVEL says, else the best that runs here. v3, v4 and neon give the same
      * bits on every machine, v2 others that are the same on every machine. */
@@ -337,7 +337,8 @@ int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
 int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
                    struct weir_step_result *result);
 
-/** Which kernels run, e.g. "vector (v4): linear, gelu, …; reference: none", into text. Returns the number of distinct ops that run on reference kernels. */
+/** Which kernels run, e.g. "vector (v4): linear, gelu, …; reference: none", into text. Returns the
+ * number of distinct ops that run on reference kernels. */
 uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacity);
 /** The regenerated dropout masks of a mini-batch (u8, 1 = kept), for `weir grad --masks`: calls
  * `visit` once per dropout with its name ("h.0.1"), shape of one row, and mask of all rows. */

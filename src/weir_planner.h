@@ -322,12 +322,13 @@ struct weir_planner_options {
                                and for the fastest that fits. Winner, runner-up, plain and refusal
                                ask up to 33 more times */
     /* What is fixed, instead of being searched. */
-    const char *schedule; /**< or NULL */
-    const char *order;    /**< as weir_table_order says it: of the schedules, only those that add
-                               gradients up so; NULL: ascending. One that is fixed may have any */
-    bool any_order;       /**< also schedules of another order, as gpipe has it */
-    uint32_t stages;      /**< or 0 */
-    const uint32_t *balance;                      /**< [stages], or NULL */
+    const char *schedule;    /**< or NULL */
+    const char *order;       /**< as weir_table_order says it: of the schedules, only those that
+                                  add gradients up so; NULL: ascending. One that is fixed may have
+                                  any */
+    bool any_order;          /**< also schedules of another order, as gpipe has it */
+    uint32_t stages;         /**< or 0 */
+    const uint32_t *balance; /**< [stages], or NULL */
     enum weir_checkpoint checkpoint;              /**< of all stages, or DEFAULT */
     const enum weir_checkpoint *stage_checkpoint; /**< [stages], or NULL */
     enum weir_planner_recompute recompute;

@@ -76,7 +76,8 @@ struct weir_profile {
     char version[32];   /**< of the library that measured */
     char device[8];     /**< what all layers run on: "cpu" or "cuda" */
     char machine[160];  /**< processor and cores, or the GPU */
-    char libraries[64]; /**< "v4", the level of a CPU's kernels, "cuBLASLt 12.9.1, cuDNN 9.10.2", or "none" */
+    char libraries[64]; /**< "v4", the level of a CPU's kernels, "cuBLASLt 12.9.1, cuDNN 9.10.2", or
+                           "none" */
     uint64_t model;     /**< weir_model_fingerprint */
     int64_t rows;       /**< of a micro-batch */
     uint32_t threads;   /**< of the worker; 1 on a GPU */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * By the widest store that the processor has: copies in memory are 5 to 10% faster by whole lines
- * than by quarters. Asking for the source's lines early is worth 10 to 20%; asking beyond its end is
- * harmless.
+ * than by quarters. Asking for the source's lines early is worth 10 to 20%; asking beyond its end
+ * is harmless.
  */
 #include "device/past_cache.h"
 
@@ -19,8 +19,8 @@ enum { AHEAD_BYTES = 2048 };
 /** Whole lines by stores of `width` bytes each, which are ordered with nothing until the fence. */
 #define COPY_LINES(width, features)                                                                \
     typedef long long vector_##width __attribute__((vector_size(width), may_alias));               \
-    __attribute__((target(features))) static void copy_lines_##width(                              \
-        char *to, const char *from, size_t lines) {                                                \
+    __attribute__((target(features))) static void copy_lines_##width(char *to, const char *from,   \
+                                                                     size_t lines) {               \
         for (size_t i = 0; i < lines; i++, to += WEIR__CACHE_LINE, from += WEIR__CACHE_LINE) {     \
             vector_##width line[WEIR__CACHE_LINE / width];                                         \
             weir__prefetch_once((const void *)((uintptr_t)from + AHEAD_BYTES));                    \

@@ -72,6 +72,6 @@ struct weir__backend {
 
 /* A CPU's faster ones, which have F64 from this one: net/cpu/level.h. */
 extern const struct weir__backend weir__backend_reference; /**< plain loops: F32, F64 */
-extern const struct weir__backend weir__backend_cuda; /**< F32, BF16 (net/cuda/cuda.h) */
+extern const struct weir__backend weir__backend_cuda;      /**< F32, BF16 (net/cuda/cuda.h) */
 
 #endif

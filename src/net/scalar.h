@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * Functions of doubles in what decides bits, from sums and products in a fixed order: the C
- * library's differ by processor. Within 4 units of the last place of the exact result, or of 1 where
- * that is smaller. Any thread.
+ * library's differ by processor. Within 4 units of the last place of the exact result, or of 1
+ * where that is smaller. Any thread.
  */
 #ifndef WEIR_SCALAR_H
 #define WEIR_SCALAR_H

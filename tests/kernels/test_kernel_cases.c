@@ -281,8 +281,7 @@ static void adamw_by_hand(const struct weir_optimizer *o, uint64_t number, doubl
 
 static void update(struct flat *flat, const struct weir_optimizer *optimizer, bool reference,
                    uint64_t number) {
-    const struct weir__backend *backend =
-        reference ? &weir__backend_reference : kernel_fast();
+    const struct weir__backend *backend = reference ? &weir__backend_reference : kernel_fast();
     const struct weir__update update = {.optimizer = optimizer,
                                         .lr = optimizer->lr,
                                         .number = number,

@@ -160,7 +160,7 @@ static void test_accumulating_adds_the_finished_sum(void) {
 }
 
 WEIR_TEST_SUITE(kernels, TEST(reference_f32_is_near_f64), TEST(vector_kernels_are_near_f64),
-                TEST(lower_levels_are_near_f64),
-                TEST(fast_kernels_are_near_f64), TEST(addresses_and_repetition_change_no_bit),
+                TEST(lower_levels_are_near_f64), TEST(fast_kernels_are_near_f64),
+                TEST(addresses_and_repetition_change_no_bit),
                 TEST(a_rows_bits_do_not_depend_on_its_place),
                 TEST(accumulating_adds_the_finished_sum))

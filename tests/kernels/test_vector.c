@@ -2,8 +2,8 @@
 /*
  * Goal: the vector functions keep the error bounds that net/cpu/vector.h states, and sums have the
  * order that it states. Method: dense sweeps against the C library in double, in units of the last
- * place of the exact result; products with panels against plain loops, whole numbers exactly. Compiled
- * for each level, into a suite of its own.
+ * place of the exact result; products with panels against plain loops, whole numbers exactly.
+ * Compiled for each level, into a suite of its own.
  */
 #include "harness.h"
 #include "net/cpu/level.h"
@@ -220,9 +220,8 @@ static void test_packing_moves_every_number_to_its_place(void) {
 #define SUITE_OF(level, ...) SUITE_NAMED(level, __VA_ARGS__)
 #define SUITE_NAMED(level, ...) WEIR_TEST_SUITE(vector_##level, __VA_ARGS__)
 SUITE_OF(WEIR_LEVEL, TEST(exp_is_within_2_ulp), TEST(log_is_within_2_ulp),
-                TEST(log_above_1_is_within_2_ulp), TEST(tanh_is_within_3_ulp),
-                TEST(normal_share_is_within_2_ulp_of_1), TEST(sigmoid_is_within_3_and_5_ulp),
-                TEST(lanes_are_summed_in_halves),
-                TEST(partial_loads_and_stores_keep_to_their_lanes),
-                TEST(panel_products_of_whole_numbers_are_exact),
-                TEST(packing_moves_every_number_to_its_place))
+         TEST(log_above_1_is_within_2_ulp), TEST(tanh_is_within_3_ulp),
+         TEST(normal_share_is_within_2_ulp_of_1), TEST(sigmoid_is_within_3_and_5_ulp),
+         TEST(lanes_are_summed_in_halves), TEST(partial_loads_and_stores_keep_to_their_lanes),
+         TEST(panel_products_of_whole_numbers_are_exact),
+         TEST(packing_moves_every_number_to_its_place))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: what is trained has the same bits on every machine: of levels v3, v4 and neon, and others
- * of v2. Method: five updates of a small GPT and of a small U-Net, from a seed and from numbers that
- * are counted, not drawn; a digest of the loss and of all parameters, compared with the one that
- * stands here, at every level of our own kernels that runs here, over two pipelines.
+ * of v2. Method: five updates of a small GPT and of a small U-Net, from a seed and from numbers
+ * that are counted, not drawn; a digest of the loss and of all parameters, compared with the one
+ * that stands here, at every level of our own kernels that runs here, over two pipelines.
  *
  * A change that is meant to change bits (a formula, an order of sums) changes the digests, and says
  * so in CHANGELOG.md: checkpoints go on with other bits then.
@@ -111,10 +111,9 @@ static void expect_digest(const struct digests *of, const struct weir__level *le
     if (net != NULL) {
         bool images = of->model == unet;
         snprintf(text, sizeof text, "%016llx",
-                 (unsigned long long)train(net, images ? 3 * SIDE * SIDE : CONTEXT,
-                                           images ? SIDE * SIDE : CONTEXT,
-                                           images ? WEIR_F32 : WEIR_I64,
-                                           images ? WEIR_F32 : WEIR_I64));
+                 (unsigned long long)train(
+                     net, images ? 3 * SIDE * SIDE : CONTEXT, images ? SIDE * SIDE : CONTEXT,
+                     images ? WEIR_F32 : WEIR_I64, images ? WEIR_F32 : WEIR_I64));
         if (strcmp(text, fused ? of->fused : of->plain) != 0)
             TEST_FAIL("%s at level %s, %u stages: %s", of->name, level->name, stages, text);
     }

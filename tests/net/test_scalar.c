@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: the functions of doubles that decide bits are as exact as net/scalar.h says, and are made of
- * sums and products alone. Method: sweeps against the C library in long double, and some results to
- * the bit.
+ * Goal: the functions of doubles that decide bits are as exact as net/scalar.h says, and are made
+ * of sums and products alone. Method: sweeps against the C library in long double, and some results
+ * to the bit.
  */
 #include "harness.h"
 #include "net/scalar.h"

@@ -15,9 +15,10 @@
 #include "net/backend.h"
 
 struct weir__level {
-    const char *name;                /**< as options and WEIR_LEVEL have it */
-    const char *bits;                /**< all that give the same: "v3, v4 or neon" */
-    const struct weir__kernel *rows; /**< [WEIR__OP_COUNT], f32: our own, empty where there is none */
+    const char *name; /**< as options and WEIR_LEVEL have it */
+    const char *bits; /**< all that give the same: "v3, v4 or neon" */
+    const struct weir__kernel
+        *rows; /**< [WEIR__OP_COUNT], f32: our own, empty where there is none */
     const struct weir__flat_calls *flat;
     const struct weir__backend *backend;
     int x86; /**< weir__x86_level that it needs */

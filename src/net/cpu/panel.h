@@ -59,10 +59,10 @@ int64_t VECTOR(panel_width)(int64_t columns);
 /** Packs `columns` rows of `from` as the columns of a panel: to[k * to_row + j] = scale *
  * from[j * from_row + k], 0 from `columns` up to to_row, a multiple of 16. */
 void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
-                           int64_t columns, int64_t depth, float scale);
+                             int64_t columns, int64_t depth, float scale);
 /** Copies a panel's rows together: to[k * to_row + j] = scale * from[k * from_row + j], 0 from
  * `columns` up to `to_columns`, a multiple of 16. */
 void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
-                      int64_t from_row, int64_t columns, int64_t depth, float scale);
+                        int64_t from_row, int64_t columns, int64_t depth, float scale);
 
 #endif

@@ -145,8 +145,9 @@ static void attend_block(const struct weir__head *head, const struct forward_are
     assert(first % WEIR__PANEL == 0);
     int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
     int64_t stride = 3 * head->width;
-    VECTOR(panel_pack_rows)(areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries,
-                          head->size, head->scale);
+    VECTOR(panel_pack_rows)
+    (areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries, head->size,
+     head->scale);
     struct weir__panel panel = {.a = head->k,
                                 .a_row = stride,
                                 .a_step = 1,
@@ -188,8 +189,8 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     head.v = head.k + head.width;
     float *lse = (float *)call->out[1] + part * head.tokens;
     float *y = (float *)call->out[0] + row * head.tokens * head.width + column;
-    VECTOR(panel_pack)(areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size,
-                     head.tokens, 1);
+    VECTOR(panel_pack)
+    (areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size, head.tokens, 1);
     for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
         attend_block(&head, &areas, first, y + first * head.width, lse + first);
 }

@@ -174,14 +174,14 @@ static void add_block(const struct weir__head *head, const struct gradients *gra
     int64_t stride = 3 * head->width, keys = VECTOR(head_keys)(head, first);
     const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
-    VECTOR(panel_pack_rows)(areas->query_panel, WEIR__PANEL, q, stride, block.queries, head->size,
-                          head->scale);
-    VECTOR(panel_pack_rows)(areas->dy_panel, WEIR__PANEL, dy, head->width, block.queries, head->size,
-                          1);
-    VECTOR(panel_pack)(areas->queries, head->padded, head->padded, q, stride, head->size,
-                     block.queries, head->scale);
-    VECTOR(panel_pack)(areas->dy, head->padded, head->padded, dy, head->width, head->size,
-                     block.queries, 1);
+    VECTOR(panel_pack_rows)
+    (areas->query_panel, WEIR__PANEL, q, stride, block.queries, head->size, head->scale);
+    VECTOR(panel_pack_rows)
+    (areas->dy_panel, WEIR__PANEL, dy, head->width, block.queries, head->size, 1);
+    VECTOR(panel_pack)
+    (areas->queries, head->padded, head->padded, q, stride, head->size, block.queries, head->scale);
+    VECTOR(panel_pack)
+    (areas->dy, head->padded, head->padded, dy, head->width, head->size, block.queries, 1);
     for (int64_t key = 0; key < keys; key += KEYS_AT_ONCE)
         add_chunk(head, areas, &block, key, keys - key < KEYS_AT_ONCE ? keys - key : KEYS_AT_ONCE);
     write_rows(head, gradients->dq + first * stride, stride, areas->dqueries, block.queries,
@@ -192,8 +192,8 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
                                const struct grad_areas *areas) {
     int64_t stride = 3 * head->width, tokens = head->tokens;
     size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
-    VECTOR(panel_pack)(areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens,
-                     1);
+    VECTOR(panel_pack)
+    (areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens, 1);
     memset(areas->dkeys, 0, bytes);
     memset(areas->dvalues, 0, bytes);
     for (int64_t first = 0; first < tokens; first += WEIR__PANEL)

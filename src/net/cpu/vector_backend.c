@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A level as a back end: which kernel serves which op. Op and dtype alone choose it, what depends on
- * the shape is decided inside the kernel, so a shape gives the same bits wherever it runs.
+ * A level as a back end: which kernel serves which op. Op and dtype alone choose it, what depends
+ * on the shape is decided inside the kernel, so a shape gives the same bits wherever it runs.
  */
 #include "net/cpu/level.h"
 #include "net/cpu/vector_calls.h"

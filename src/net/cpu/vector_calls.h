@@ -80,7 +80,7 @@ int VECTOR(dropout_add)(const struct weir__op_call *call);
 /** dropout2d's masks of the micro-batch's row `row`: all ones or all zeros, as the bits of
  * `channels` floats. */
 void VECTOR(keep_channels)(const struct weir__op_call *call, int64_t row, int64_t channels,
-                                float *masks);
+                           float *masks);
 
 /* vector_instance_norm.c */
 int VECTOR(dropout2d)(const struct weir__op_call *call);

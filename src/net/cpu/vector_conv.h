@@ -49,13 +49,13 @@ struct weir__conv_range VECTOR(conv_pixels)(const struct weir__conv_axis *axis, 
 /** Copies the image's rows of `rows` to `to`, `width` pixels each from column `left` on, with zeros
  * where there are none beside it. Rows above and below it are left as they are. */
 void VECTOR(conv_copy)(const struct weir__conv_image *image, struct weir__conv_range rows,
-                            int64_t left, int64_t width, float *to);
+                       int64_t left, int64_t width, float *to);
 
 /** Groups of one channel in and out, which are many: vector_conv_single.c. */
 bool VECTOR(conv_is_single)(const struct weir__op_shape *shape);
 /** One phase, all rows. */
-void VECTOR(conv_single_walk)(const struct weir__op_call *call,
-                                   const struct weir__conv_walk *walk, const float *weights);
+void VECTOR(conv_single_walk)(const struct weir__op_call *call, const struct weir__conv_walk *walk,
+                              const float *weights);
 void VECTOR(conv_single_weight)(const struct weir__op_call *call);
 
 /** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column), or of

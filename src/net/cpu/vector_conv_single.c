@@ -87,8 +87,8 @@ static void make_rows(void *context, uint32_t part, uint32_t member) {
     for (int64_t row = first; row < end; row++) make_row(single, row / pixels, row % pixels);
 }
 
-void VECTOR(conv_single_walk)(const struct weir__op_call *call,
-                                   const struct weir__conv_walk *walk, const float *weights) {
+void VECTOR(conv_single_walk)(const struct weir__op_call *call, const struct weir__conv_walk *walk,
+                              const float *weights) {
     const struct weir__op_shape *shape = call->shape;
     const struct weir__window *window = &shape->window;
     struct single single = {.walk = walk,

@@ -107,7 +107,7 @@ static void copy_pixels(const struct weir__conv_image *image, const float *from,
 }
 
 void VECTOR(conv_copy)(const struct weir__conv_image *image, struct weir__conv_range rows,
-                            int64_t left, int64_t width, float *to) {
+                       int64_t left, int64_t width, float *to) {
     const struct weir__plane plane = image->plane;
     int64_t first = clip(left, 0, plane.width), end = clip(left + width, first, plane.width);
     size_t before = (size_t)((end > first ? first - left : width) * image->depth) * sizeof *to;
@@ -133,8 +133,7 @@ static int64_t tile_floats(const struct weir__conv_walk *walk) {
 }
 
 int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk) {
-    if (walk->single)
-        return walk->y.taps * walk->x.taps * VECTOR(conv_up)(walk->groups, LANES);
+    if (walk->single) return walk->y.taps * walk->x.taps * VECTOR(conv_up)(walk->groups, LANES);
     return walk->groups * tiles_of(walk) * tile_floats(walk);
 }
 

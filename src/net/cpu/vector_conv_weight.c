@@ -118,8 +118,7 @@ static void copy_pixels(const struct weight_gradient *gradient, const struct cha
     for (int64_t i = 0; i < copies->images; i++) {
         image.numbers = gradient->x + (first + i) * plane.height * plane.width * in +
                         block->group * walk->depth + block->in;
-        VECTOR(conv_copy)(&image, seen, walk->x.first, copies->width,
-                               areas->x + i * copies->image);
+        VECTOR(conv_copy)(&image, seen, walk->x.first, copies->width, areas->x + i * copies->image);
         int64_t pixel = ((first + i) * gradient->out.height + rows.first) * gradient->out.width;
         copy_columns(gradient->dy + pixel * out + block->group * walk->columns + block->out, out,
                      block->out_count, (rows.end - rows.first) * gradient->out.width,

@@ -241,7 +241,7 @@ VECTOR_INLINE void drop_rows(const struct weir__op_call *call, const bool adds) 
 }
 
 void VECTOR(keep_channels)(const struct weir__op_call *call, int64_t row, int64_t channels,
-                                float *masks) {
+                           float *masks) {
     assert(row >= 0 && row < call->shape->rows);
     const struct drop drop = drop_of(call);
     for (int64_t i = 0; i < channels; i += BLOCK) {

@@ -98,8 +98,9 @@ static void take_panel(const struct product *product, int64_t j, int64_t first, 
     panel->b = to;
     panel->b_row = WEIR__TILE_COLUMNS;
     if (product->b_flipped) {
-        VECTOR(panel_pack_rows)(to, WEIR__TILE_COLUMNS, product->b + j * product->depth + first,
-                              product->depth, panel->columns, panel->depth, 1);
+        VECTOR(panel_pack_rows)
+        (to, WEIR__TILE_COLUMNS, product->b + j * product->depth + first, product->depth,
+         panel->columns, panel->depth, 1);
         return;
     }
     const float *b = product->b + first * product->columns + j;
@@ -107,8 +108,9 @@ static void take_panel(const struct product *product, int64_t j, int64_t first, 
         panel->b = b;
         panel->b_row = product->columns;
     } else {
-        VECTOR(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS, b, product->columns,
-                         panel->columns, panel->depth, 1);
+        VECTOR(panel_pack)
+        (to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS, b, product->columns, panel->columns,
+         panel->depth, 1);
     }
 }
 

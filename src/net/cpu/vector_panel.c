@@ -237,7 +237,7 @@ static void pack_square(float *to, int64_t to_row, const float *from, int64_t fr
 }
 
 void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
-                           int64_t columns, int64_t depth, float scale) {
+                             int64_t columns, int64_t depth, float scale) {
     assert(columns >= 1 && columns <= to_row && to_row % LANES == 0);
     for (int64_t k = 0; k < depth; k += LANES)
         for (int64_t j = 0; j < to_row; j += LANES)
@@ -246,7 +246,7 @@ void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64
 }
 
 void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
-                      int64_t from_row, int64_t columns, int64_t depth, float scale) {
+                        int64_t from_row, int64_t columns, int64_t depth, float scale) {
     assert(to_columns % LANES == 0 && columns <= to_columns);
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < to_columns; j += LANES) {

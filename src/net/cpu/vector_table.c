@@ -4,23 +4,23 @@
 
 #define ROW(name) [WEIR__OP_##name] = {.run = VECTOR(name), .library = "vector"}
 #define ROW_MEASURED(name)                                                                         \
-    [WEIR__OP_##name] = {                                                                          \
-        .measure = VECTOR(measure_##name), .run = VECTOR(name), .library = "vector"}
+    [WEIR__OP_##                                                                                   \
+        name] = {.measure = VECTOR(measure_##name), .run = VECTOR(name), .library = "vector"}
 #define ROW_CUT(name, unit)                                                                        \
     [WEIR__OP_##name] = {.run = VECTOR(name), .cut = WEIR__CUT_##unit, .library = "vector"}
 #define ROW_CUT_MEASURED(name, unit, measured)                                                     \
-    [WEIR__OP_##name] = {.measure = VECTOR(measure_##measured),                               \
-                         .run = VECTOR(name),                                               \
+    [WEIR__OP_##name] = {.measure = VECTOR(measure_##measured),                                    \
+                         .run = VECTOR(name),                                                      \
                          .cut = WEIR__CUT_##unit,                                                  \
                          .library = "vector"}
 #define ROW_MEASURED_AS(name, other)                                                               \
-    [WEIR__OP_##name] = {                                                                          \
-        .measure = VECTOR(measure_##other), .run = VECTOR(name), .library = "vector"}
+    [WEIR__OP_##                                                                                   \
+        name] = {.measure = VECTOR(measure_##other), .run = VECTOR(name), .library = "vector"}
 #define ROW_CONVOLUTION(name)                                                                      \
-    [WEIR__OP_##name] = {.measure = VECTOR(measure_conv2d),                                   \
-                         .run = VECTOR(name),                                               \
-                         .measure_pack = VECTOR(measure_pack_conv2d),                         \
-                         .pack = VECTOR(pack_conv2d),                                         \
+    [WEIR__OP_##name] = {.measure = VECTOR(measure_conv2d),                                        \
+                         .run = VECTOR(name),                                                      \
+                         .measure_pack = VECTOR(measure_pack_conv2d),                              \
+                         .pack = VECTOR(pack_conv2d),                                              \
                          .library = "vector"}
 
 const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT] = {

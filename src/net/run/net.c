@@ -178,7 +178,8 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     net->dtype = options->dtype;
     net->seed = options->seed;
     net->reference = options->reference;
-    (void)weir__level_find(options->level, NULL, &net->level); /* there, or weir__net_check says so */
+    (void)weir__level_find(options->level, NULL,
+                           &net->level); /* there, or weir__net_check says so */
     net->has_loss = model->has_target && options->sequences == 0;
     net->sequences = options->sequences;
     net->input_grads = options->input_grads;
