@@ -89,6 +89,9 @@ pub fn build(b: *Build) void {
     const install_help = "Install weir, its completion and its man pages into ~/.local, or -- DIR";
     const install_user = b.step("install-user", install_help);
     const commands = b.step("compile-commands", "Write compile_commands.json, for clangd");
+    const archives = b.step("archives", "Compile the two archives alone");
+    const program_help = "Install the test program alone, to be run elsewhere (-Dtarget=)";
+    const program_alone = b.step("test-program", program_help);
 
     const options = parseOptions(b);
     const libraries = addLibraries(b, options);
@@ -124,6 +127,8 @@ pub fn build(b: *Build) void {
     install_user.dependOn(installForUser(b));
     fuzz.dependOn(runFuzzers(b));
     commands.dependOn(writeCompileCommands(b));
+    inline for (.{ libraries.engine, libraries.net }) |part| archives.dependOn(&part.step);
+    program_alone.dependOn(&b.addInstallArtifact(test_program.tests, .{}).step);
 }
 
 // ---- options -----------------------------------------------------------------------------------
