@@ -6,7 +6,7 @@
  *
  * Contracts that hold for every kernel:
  *  - operands are contiguous, 64-byte aligned, and never overlap unless a row says "in place ok";
- *  - results depend on shapes, values and the instruction set only: never on threads, addresses,
+ *  - results depend on shapes, values and the level only: never on threads, addresses,
  *    neighbours, or the number of calls before; a row of M is computed the same way whatever the
  *    task, so that chunk, partition and recompute give the same bits;
  *  - outputs are written with "=", except those marked "acc", which are "=" when

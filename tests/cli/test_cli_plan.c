@@ -61,7 +61,7 @@ static double planned_in_a_run(const char *options, const char *folder) {
     return bytes;
 }
 
-/* Code, libraries, what oneDNN generates, the text: 48 MiB, whatever the plan. */
+/* Code, libraries, the text: 48 MiB, whatever the plan. */
 static void test_a_process_takes_little_besides_its_plan(void) {
     static const char *const widths[] = {"--width 32 --heads 4", "--width 512 --heads 8"};
     const double besides = 48.0 * 1024 * 1024;
