@@ -295,7 +295,8 @@ fn addCounted(b: *Build, options: Options) *Compile {
 
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
     const sources = listSources(b, "bench", ".c", .flat);
-    const program = addProgram(b, options, libraries, "bench", sources);
+    const program = addProgram(b, options, libraries, "bench", levels.only(b, sources, false));
+    addLeveled(b, options, program.root_module, levels.only(b, sources, true), &.{"bench"});
     addCommit(b, program);
     addToys(b, options, program.root_module);
     return program;

@@ -163,6 +163,8 @@ void bench_measure_roofs(struct bench *bench);
 /** What the FMA roof is measured with, as work that touches no memory: some microseconds for every
  * 1,000 turns. False if the answer is wrong; from 100 turns on it can be told. */
 bool bench_multiply_add(uint32_t turns);
+/** Multiply-adds of a turn. */
+double bench_turn_adds(void);
 /** How many of these turns take so long, at the fastest that the core does them. */
 uint32_t bench_turns(double seconds);
 
@@ -218,6 +220,7 @@ void bench_schedules_unet(struct bench *bench);
 void bench_simulate(struct bench *bench);
 void bench_unet(struct bench *bench);
 void bench_copy(struct bench *bench);
+void bench_kernels(struct bench *bench);
 void bench_gpu_copy(struct bench *bench);
 void bench_gpu_kernels(struct bench *bench);
 void bench_gpu_net_kernels(struct bench *bench);

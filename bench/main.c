@@ -35,6 +35,7 @@ static const struct topic topics[] = {
     {"unet", "how fast does a U-Net train on two cores, as one stage and as a pipeline?",
      bench_unet},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
+    {"kernels", "how near do the CPU's kernels come to what a core can do?", bench_kernels},
     {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
      bench_gpu_copy, true},
     {"gpu-kernels", "how near do our copy kernels come to a plain copy?", bench_gpu_kernels, true},

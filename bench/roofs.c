@@ -82,6 +82,10 @@ bool bench_multiply_add(uint32_t turns) {
     return multiply_adds()->run(turns);
 }
 
+double bench_turn_adds(void) {
+    return (double)CHAINS * multiply_adds()->lanes;
+}
+
 uint32_t bench_turns(double seconds) {
     enum { TURNS = 20000, LOOKS = 50 };
     double best = 1.0;
@@ -108,7 +112,7 @@ static void fma_member(struct bench_team *team, uint32_t member) {
         uint64_t start = weir__now_ns();
         run->right[member] &= bench_multiply_add(FMA_TURNS);
         double s = (double)(weir__now_ns() - start) * 1e-9;
-        double flops = 2.0 * FMA_TURNS * CHAINS * multiply_adds()->lanes / s;
+        double flops = 2.0 * FMA_TURNS * bench_turn_adds() / s;
         if (flops > run->best[member]) run->best[member] = flops;
     }
 }

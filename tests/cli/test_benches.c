@@ -14,6 +14,7 @@ static void test_benches_run_through(void) {
     int code = test_shell(output, sizeof output, "'%s' --quick --repetitions 1 2>&1", test_bench());
     CHECK_EQ_INT(code, 0);
     CHECK_CONTAINS(output, "overhead: ");
+    CHECK_CONTAINS(output, "of their roof; below:");
     CHECK_CONTAINS(output, " answers checked: all right");
 }
 
