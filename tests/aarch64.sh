@@ -31,7 +31,7 @@ make_prefix() {
   mkdir -p "$work/include/hwloc/autogen" "$work/lib"
   for folder in /usr/local/include /usr/include; do
     [ ! -e "$folder/hwloc.h" ] || cp -R "$folder/hwloc.h" "$folder/hwloc" "$work/include"
-    [ ! -e "$folder/jansson.h" ] || cp "$folder/jansson.h" "$folder/jansson_config.h" "$work/include"
+    [ ! -e "$folder/jansson.h" ] || cp "$folder/jansson.h" "$folder"/jansson_*.h "$work/include"
   done
   # Debian's, of either processor: what they say of sizes is the same.
   for config in /usr/include/*-linux-gnu/hwloc/autogen/config.h; do
