@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir describe`: the layers of a model, as a table and in the form of its file. */
 #include "cmd/commands.h"
+#include "cmd/path_uses.h"
 #include "cmd/describe_skips.h"
 #include "cli/json_text.h"
 #include "cli/model_json.h"
@@ -135,6 +136,8 @@ int cmd_describe(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
+    const struct path_use json = {"json", values.json, PATH_TEXT};
+    path_uses_check_own(&json, 1, &values.model, NULL, &faults);
     int status = gather(&values, &args, &description, &faults);
     if (status == WEIR_OK && faults.count == 0)
         status = print(&values, &description, &faults, &error);

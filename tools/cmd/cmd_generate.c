@@ -56,7 +56,7 @@ static void check_values(const struct generate_values *values, struct weir_fault
     const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
                                      {"load", values->load, PATH_INPUT},
                                      {"prompt-file", values->prompt_file, PATH_INPUT}};
-    path_uses_check(paths, 3, faults);
+    path_uses_check_own(paths, 3, &values->model, &values->pipe, faults);
     bool texts = values->prompt.count > 0 || values->prompt_file != NULL;
     bool ids = values->prompt_ids.count > 0;
     if (!texts && !ids)

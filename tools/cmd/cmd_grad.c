@@ -421,7 +421,7 @@ int cmd_grad(int argc, char **argv) {
     const struct path_use paths[] = {{"out", values.out, PATH_BINARY},
                                      {"weights", values.weights, PATH_INPUT},
                                      {"data", values.data, PATH_INPUT}};
-    path_uses_check(paths, 3, &faults);
+    path_uses_check_own(paths, 3, &values.model, &values.pipe, &faults);
     int status = run(&g, &args);
     int code = args_end(&command, &faults, status, &error);
     clean_up(&g);

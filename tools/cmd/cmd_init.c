@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir init`: freshly initialised weights, as a safetensors file. */
 #include "cmd/commands.h"
+#include "cmd/path_uses.h"
 #include "cli/model_options.h"
 #include "cli/net_run.h"
 
@@ -32,6 +33,8 @@ int cmd_init(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give --out FILE");
     net_run_check_output("out", values.out, &faults);
+    const struct path_use out = {"out", values.out, PATH_BINARY};
+    path_uses_check_own(&out, 1, &values.model, NULL, &faults);
     int status = model_options_build(&values.model, &args, NULL, &faults, &model);
     struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
     options.pipe.rows = 1;

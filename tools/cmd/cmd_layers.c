@@ -198,7 +198,7 @@ static void check(const struct layers_values *values, const char *only,
     if (!page) net_run_check_output("markdown", values->markdown, faults);
     const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
                                      {"markdown", values->markdown, PATH_TEXT}};
-    path_uses_check(paths, 2, faults);
+    path_uses_check_own(paths, 2, NULL, NULL, faults);
     if (only != NULL) refuse_type(only, faults);
     if (only != NULL && values->markdown != NULL)
         weir_faults_add(faults, "--markdown has all types: leave '%.60s' away", only);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir plan`: what a run would need, to the byte, before any of it is allocated. */
 #include "cmd/commands.h"
+#include "cmd/path_uses.h"
 #include "cli/json_text.h"
 #include "cli/model_options.h"
 #include "net/compile/compile.h"
@@ -154,6 +155,8 @@ int cmd_plan(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
+    const struct path_use json = {"json", values.json, PATH_TEXT};
+    path_uses_check_own(&json, 1, &values.model, &values.pipe, &faults);
     int status = run(&values, &args, &faults, &model, &error);
     int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir profile`: what each layer takes, for people as a table, for other commands as a file. */
 #include "cmd/commands.h"
+#include "cmd/path_uses.h"
 #include "cli/model_options.h"
 #include "cli/net_run.h"
 #include "cli/output.h"
@@ -162,6 +163,8 @@ int cmd_profile(int argc, char **argv) {
         weir_faults_add(&faults, "--profile and --balance-by use what this command makes: give "
                                  "--out FILE");
     if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
+    const struct path_use out = {"out", values.out, PATH_TEXT};
+    path_uses_check_own(&out, 1, &values.model, &values.pipe, &faults);
     int status = run(&values, &args, &faults, &model, &error);
     int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);

@@ -348,7 +348,7 @@ int cmd_schedule(int argc, char **argv) {
     const struct path_use paths[] = {{"csv", values.csv, PATH_TEXT},
                                      {"json", values.json, PATH_TEXT},
                                      {"check", values.check, PATH_INPUT}};
-    path_uses_check(paths, 3, &faults);
+    path_uses_check_own(paths, 3, NULL, NULL, &faults);
     if (values.check) {
         return check(&values, &args, &faults);
     }

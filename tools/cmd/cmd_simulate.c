@@ -408,7 +408,7 @@ static void check_outputs(const struct simulate_values *values, struct weir_faul
     for (size_t i = 0; i < 3; i++)
         if (!output_is_standard(paths[i].path))
             net_run_check_output(paths[i].option, paths[i].path, faults);
-    path_uses_check(paths, 3, faults);
+    path_uses_check_own(paths, 3, &values->model, &values->pipe, faults);
 }
 
 static int run(struct simulate_request *request, struct weir_faults *faults,

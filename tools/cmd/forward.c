@@ -44,7 +44,8 @@ static int check_paths(const struct forward *f) {
     path_uses_add(uses, (struct path_use){"load", values->load, PATH_INPUT});
     for (uint32_t i = 0; i < values->data.count; i++)
         path_uses_add(uses, (struct path_use){"data", values->data.items[i], PATH_INPUT});
-    path_uses_check(uses->list, uses->count, f->faults);
+    path_uses_add_options(uses, &values->model, &values->pipe);
+    path_uses_check(uses, f->faults);
     free(uses);
     return WEIR_OK;
 }

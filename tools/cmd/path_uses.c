@@ -90,7 +90,17 @@ static bool share_stdout(const struct path_use *a, const struct path_use *b) {
            output_is_standard(b->path);
 }
 
-void path_uses_check(const struct path_use *uses, uint32_t count, struct weir_faults *faults) {
+void path_uses_add_options(struct path_uses *uses, const struct model_options *model,
+                           const struct pipe_options *pipe) {
+    if (model != NULL && model_options_is_file(model))
+        path_uses_add(uses, (struct path_use){"model", model->model, PATH_INPUT});
+    if (pipe == NULL) return;
+    if (weir__text_ends(pipe->schedule, ".csv"))
+        path_uses_add(uses, (struct path_use){"schedule", pipe->schedule, PATH_INPUT});
+    path_uses_add(uses, (struct path_use){"profile", pipe->profile, PATH_INPUT});
+}
+
+static void check(const struct path_use *uses, uint32_t count, struct weir_faults *faults) {
     for (uint32_t i = 0; i < count; i++) {
         const struct path_use *output = &uses[i];
         for (uint32_t k = 0; k < count; k++) {
@@ -107,4 +117,19 @@ void path_uses_check(const struct path_use *uses, uint32_t count, struct weir_fa
                             output->path, what, other->option, other->path);
         }
     }
+}
+
+void path_uses_check(const struct path_uses *uses, struct weir_faults *faults) {
+    check(uses->list, uses->count, faults);
+}
+
+void path_uses_check_own(const struct path_use *own, uint32_t count,
+                         const struct model_options *model, const struct pipe_options *pipe,
+                         struct weir_faults *faults) {
+    enum { OWN_MOST = 8 };
+    struct path_uses uses = {.count = 0};
+    assert(count <= OWN_MOST);
+    for (uint32_t i = 0; i < count; i++) path_uses_add(&uses, own[i]);
+    path_uses_add_options(&uses, model, pipe);
+    path_uses_check(&uses, faults);
 }

@@ -8,7 +8,8 @@
 #ifndef WEIR_TOOLS_PATH_USES_H
 #define WEIR_TOOLS_PATH_USES_H
 
-#include "weir.h"
+#include "cli/model_options.h"
+#include "cli/pipe_options.h"
 
 #define PATH_USES_MAX 600
 
@@ -33,8 +34,15 @@ struct path_uses {
 
 /** Adds a use; those beyond PATH_USES_MAX are left out. Texts are borrowed. */
 void path_uses_add(struct path_uses *uses, struct path_use use);
+/** Adds the files that these options read: a model, a table, a profile. Either may be NULL. */
+void path_uses_add_options(struct path_uses *uses, const struct model_options *model,
+                           const struct pipe_options *pipe);
 /** A fault for each output that coincides with another use, or is stdout as another is. Devices and
  * pipes are nobody's. */
-void path_uses_check(const struct path_use *uses, uint32_t count, struct weir_faults *faults);
+void path_uses_check(const struct path_uses *uses, struct weir_faults *faults);
+/** All of that for a command that has at most eight uses of its own. */
+void path_uses_check_own(const struct path_use *own, uint32_t count,
+                         const struct model_options *model, const struct pipe_options *pipe,
+                         struct weir_faults *faults);
 
 #endif

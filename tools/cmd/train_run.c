@@ -121,11 +121,7 @@ static void add_inputs(const struct train_values *v, struct path_uses *uses) {
         path_uses_add(uses, (struct path_use){"data", v->data.items[i], PATH_INPUT});
     for (uint32_t i = 0; i < v->eval_data.count; i++)
         path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], PATH_INPUT});
-    if (model_options_is_file(&v->model))
-        path_uses_add(uses, (struct path_use){"model", v->model.model, PATH_INPUT});
-    if (weir__text_ends(v->pipe.schedule, ".csv"))
-        path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, PATH_INPUT});
-    path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, PATH_INPUT});
+    path_uses_add_options(uses, &v->model, &v->pipe);
 }
 
 /* What saving and logging write beside --save FILE, and in DIR. The texts are borrowed. */
@@ -168,7 +164,7 @@ static int check_paths(struct train *t) {
     path_uses_add(uses, (struct path_use){"load", v->load, PATH_INPUT});
     net_run_check_input("load", v->load, t->faults);
     add_inputs(v, uses);
-    path_uses_check(uses->list, uses->count, t->faults);
+    path_uses_check(uses, t->faults);
     free(uses);
     return WEIR_OK;
 }
