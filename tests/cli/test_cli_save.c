@@ -219,6 +219,21 @@ static void test_a_failed_save_is_told_where_the_run_fails_too(void) {
     CHECK_CONTAINS(run.output, "its gradient is not finite");
 }
 
+/* Nothing of the update that fails is in the file, and nothing else is missing. */
+static void test_what_was_done_before_a_gradient_failed_is_saved(void) {
+    static const char train[] = TRAIN " --lr 1e18 --accumulate 2";
+    struct cli_run run;
+    const char *text = cli_text();
+    CLI_CODE_IN(text, &run, 1, "%s --steps 9 --save n 2>&1", train);
+    CHECK_CONTAINS(run.output, "update 2: its gradient is not finite");
+    CHECK_CONTAINS(run.output, "update 1, the last that was done, is in n");
+    CHECK_EQ_INT(step_of(text, "n"), 1);
+    CLI_CODE_IN(text, &run, 1, "%s --steps 9 --resume n 2>&1", train);
+    CHECK_CONTAINS(run.output, "update 2: its gradient is not finite");
+    CLI_CODE_IN(text, &run, 0, "%s --steps 1 --save m", train);
+    CHECK(cli_do(text, "tail -c 4096 n >n.tail && tail -c 4096 m >m.tail && cmp n.tail m.tail"));
+}
+
 /* ---- names ---- */
 
 static const struct {
@@ -306,4 +321,5 @@ WEIR_TEST_SUITE(cli_save, TEST(nothing_is_written_where_nothing_was_asked_for),
                 TEST(a_save_that_fails_is_told_and_fails_the_run),
                 TEST(files_rotate_where_the_name_cannot_be_written),
                 TEST(a_failed_save_is_told_where_the_run_fails_too),
+                TEST(what_was_done_before_a_gradient_failed_is_saved),
                 TEST(outputs_are_files_of_their_own))

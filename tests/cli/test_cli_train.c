@@ -233,7 +233,7 @@ static void test_gradients_that_are_not_finite_stop_the_run_or_are_skipped(void)
                                "(gpt_block), forward ");
     CHECK_CONTAINS(run.output, ": lower --lr, or go on without it by --on-nonfinite skip");
     CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":1,\"failed\":\"update 2: ");
-    CHECK(test_shell(run.output, sizeof run.output, "ls %s/a", text) != 0);
+    CHECK_CONTAINS(run.output, "update 1, the last that was done, is in ");
     CLI_CODE(&run, 0,
              "train " CLI_TRAIN
              " --data %s/0.txt --steps 3 --lr 1e30 --on-nonfinite skip --json %s/j",

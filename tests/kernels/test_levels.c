@@ -128,7 +128,7 @@ static void expect_refusal(const char *name, const char *text) {
 
 static void test_other_levels_are_refused(void) {
     const struct weir__level *level;
-    expect_refusal("sse", "level sse: there is no such level");
+    expect_refusal("sse", "--level sse: there is no such level: give one of ");
     setenv("WEIR_LEVEL", "sse", 1);
     expect_refusal(NULL, "WEIR_LEVEL is sse: there is no such level");
     unsetenv("WEIR_LEVEL");

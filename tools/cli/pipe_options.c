@@ -58,8 +58,8 @@ const struct arg_option pipe_option_list[] = {
      .fallback = "f32", .choices = dtype_names},
     {"level", ARG_TEXT, AT(level),
      "instructions of the CPU's kernels: v2, v3, v4 (x86-64), neon (aarch64). v3, v4 and neon give "
-     "the same bits. Default: the best that runs here",
-     .value = "NAME", .environment = "WEIR_LEVEL"},
+     "the same bits. Default: WEIR_LEVEL, else the best that runs here",
+     .value = "NAME"},
     {"threads-per-stage", ARG_U32, AT(threads_per_stage),
      "default: cores / workers (grad: 1). No bit depends on it", .value = "T", .least = 1,
      .most = 1024},

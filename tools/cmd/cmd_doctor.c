@@ -64,19 +64,21 @@ static double best_seconds(int (*work)(void *), void *context, uint64_t budget_n
     return (double)best * 1e-9;
 }
 
-/* NULL where WEIR_LEVEL names none. */
-static const struct weir__level *level(void) {
-    const struct weir__level *found;
-    return weir__level_find(NULL, NULL, &found) == WEIR_OK ? found : NULL;
+/* WEIR_LEVEL's, which is a problem where there is none such, or the best. */
+static const struct weir__level *find_level(struct weir_faults *problems) {
+    const struct weir__level *level = weir__level_at(0);
+    if (weir__level_find(NULL, problems, &level) == WEIR_OK) return level;
+    for (uint32_t i = 0; weir__level_at(i) != NULL; i++)
+        if (weir__level_runs(weir__level_at(i))) level = weir__level_at(i);
+    return level;
 }
 
 static const char *level_name(void) {
-    return level() != NULL ? level()->name : "none: WEIR_LEVEL names none that runs here";
+    return find_level(NULL)->name;
 }
 
 static const struct weir__kernel *best_kernel(void) {
-    return (level() != NULL ? level()->backend : &weir__backend_reference)
-        ->kernel(WEIR__OP_linear, WEIR_F32);
+    return find_level(NULL)->backend->kernel(WEIR__OP_linear, WEIR_F32);
 }
 
 static int product(void *context) {
@@ -167,7 +169,7 @@ static void print_machine(FILE *to, const struct weir__machine_facts *f) {
 static void print_doctor(FILE *to, const struct doctor *d) {
     print_machine(to, &d->facts);
     doctor_gpus_print(to, &d->gpus);
-    fprintf(to, "kernels     level %s (--level takes another)\n", level_name());
+    fprintf(to, "kernels     level %s\n", level_name());
     fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s\n", HWLOC_API_VERSION >> 16,
             HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION);
     for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
@@ -242,6 +244,7 @@ static int examine(struct doctor *d) {
     d->placed = d->problems.count == 0;
     status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
     if (status != WEIR_OK) return status;
+    (void)find_level(&d->problems);
     d->roofs.gemm_flops = measure_product();
     d->roofs.copy_cached = measure_copy(CACHED, d->facts.l3_bytes);
     d->roofs.copy_memory = measure_copy(MEMORY, d->facts.l3_bytes);

@@ -13,6 +13,7 @@
 #include "io/safetensors.h"
 #include "net/cpu/level.h"
 #include "net/run/net.h"
+#include "place/place.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -167,6 +168,22 @@ static const char *gpu_of(const struct train *t, uint32_t stage) {
     return weir__device_facts(name).synchronous ? NULL : name;
 }
 
+/* "level v3, v4 or neon", which give the same; of the reference kernels, which ask the C library for
+ * functions, the processor. */
+static void add_cpu_text(const struct train *t, struct value *value) {
+    struct weir__machine *machine;
+    struct weir__machine_facts facts = {.usable_cores = 0};
+    if (t->net->dtype != WEIR_F64 && !t->net->reference) {
+        append(value, ", level %s", t->net->level->bits);
+        return;
+    }
+    if (weir__machine_new(NULL, &machine) == WEIR_OK) {
+        weir__machine_facts(machine, &facts);
+        weir__machine_destroy(machine);
+    }
+    append(value, ", reference kernels on %s", facts.model);
+}
+
 /* "cuBLASLt 13.0.2, cuDNN 9.1.0, NVIDIA H100" */
 static int add_gpu_text(struct value *value, const char *device) {
     const struct weir__gpu_library *library;
@@ -196,7 +213,7 @@ static int add_numerics(const struct train *t, struct train_notes *notes) {
         on_gpu += gpu != NULL;
         if (gpu != NULL) first = gpu;
     }
-    if (on_gpu < stages) append(&value, ", level %s", t->net->level->bits);
+    if (on_gpu < stages) add_cpu_text(t, &value);
     if (first != NULL && add_gpu_text(&value, first) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages && on_gpu > 0 && on_gpu < stages; s++)
         append(&value, "%s%" PRIu32 " on %s", s == 0 ? "; layers: " : ", ", balance[s],

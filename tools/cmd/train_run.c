@@ -221,7 +221,10 @@ double train_rate(const struct train *t, uint64_t update, uint64_t steps) {
 
 static int fail_step(struct train *t, int status, const struct weir_error *error) {
     net_run_error(error, t->error);
-    if (status == WEIR_ERR_NONFINITE) train_explain_failure(t);
+    if (status != WEIR_ERR_NONFINITE) return status;
+    train_explain_failure(t);
+    /* of the update nothing was done: it begins with its first mini-batch */
+    t->progress.mini_batch -= t->values->accumulate - 1;
     return status;
 }
 

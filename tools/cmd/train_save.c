@@ -215,8 +215,17 @@ int train_save_end(struct train *t) {
 
 void train_save_tell_last(struct train *t) {
     if (t->save.saver == NULL) return;
-    wait_for(t->save.saver);
+    struct saver *saver = t->save.saver;
+    struct weir_error first = *t->error;
+    wait_for(saver);
     tell(t, "go on from an earlier one");
+    if (first.status != WEIR_ERR_NONFINITE || saver->saved == t->progress.step) return;
+    if (ask(t, true, false, 0) == WEIR_OK) wait_for(saver);
+    tell(t, "go on from an earlier one");
+    *t->error = first;
+    if (saver->status == WEIR_OK && saver->saved == t->progress.step)
+        fprintf(stderr, "weir: train: update %" PRIu64 ", the last that was done, is in %s\n",
+                t->progress.step, t->values->save);
 }
 
 int train_save_judge(struct train *t) {

@@ -42,7 +42,8 @@ int train_save_best(struct train *t, double loss);
 /** The last save, unless it is there already. Waits until everything is written; fails as that
  * does. */
 int train_save_end(struct train *t);
-/** Of a run that has failed: waits until everything is written, and warns where that failed. */
+/** Of a run that has failed: waits until everything is written, and warns where that failed. Where
+ * a gradient was not finite, all is as its update found it, and is saved. */
 void train_save_tell_last(struct train *t);
 /** Fails where an earlier save has failed. */
 int train_save_judge(struct train *t);

@@ -43,16 +43,16 @@ static void refuse(const char *name, bool asked, const char *why, struct weir_fa
         names[count++] = levels[i]->name;
     }
     const char *near = weir__nearest(name, names);
-    weir_faults_add(faults, "%s %s: %s%s%s%s; here run: %s", asked ? "level" : "WEIR_LEVEL is",
-                    name, why, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
-                    near != NULL ? "?" : "", list);
+    weir_faults_add(faults, "%s %s: %s: give one of %s%s%s%s", asked ? "--level" : "WEIR_LEVEL is",
+                    name, why, list, near != NULL ? " (did you mean " : "",
+                    near != NULL ? near : "", near != NULL ? "?)" : "");
 }
 
 int weir__level_find(const char *name, struct weir_faults *faults,
                      const struct weir__level **level) {
     bool asked = name != NULL;
     if (!asked) name = getenv("WEIR_LEVEL");
-    bool any = name == NULL || name[0] == '\0';
+    bool any = name == NULL || (!asked && name[0] == '\0');
     const char *why = "there is no such level";
     for (size_t i = WEIR__COUNT_OF(levels); i-- > 0;) {
         if (!any && strcmp(levels[i]->name, name) != 0) continue;
@@ -62,7 +62,9 @@ int weir__level_find(const char *name, struct weir_faults *faults,
         }
         if (!any) why = "this processor has not what it needs";
     }
-    assert(!any);
-    refuse(name, asked, why, faults);
+    if (any)
+        weir_faults_add(faults, "this processor is too old: kernels need x86-64-v2 (SSE4.2)");
+    else
+        refuse(name, asked, why, faults);
     return WEIR_ERR_ARGUMENT;
 }

@@ -80,7 +80,8 @@ static int name_cpu(struct weir_profile *shown, const struct weir_net_options *o
     if (status != WEIR_OK) return status;
     if ((status = weir__level_find(options->level, NULL, &level)) != WEIR_OK) return status;
     snprintf(shown->device, sizeof shown->device, "cpu");
-    snprintf(shown->libraries, sizeof shown->libraries, "%s", level->name);
+    snprintf(shown->libraries, sizeof shown->libraries, "%s",
+             options->dtype == WEIR_F64 || options->reference ? "reference" : level->name);
     snprintf(shown->machine, sizeof shown->machine, "%s, %u core%s", facts.model,
              facts.usable_cores, weir__s(facts.usable_cores));
     shown->threads = threads_of(options, facts.usable_cores);
@@ -209,7 +210,9 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
     expect_text("machine", profile->machine, want->machine, &own);
     if (wanted.backend->on_gpu) expect_gpus_alike(options, want->machine, &own);
     expect_text("version", profile->version, want->version, &own);
-    expect_text("library", profile->libraries, want->libraries, &own);
+    if (profile->dtype == want->dtype && profile->reference == want->reference)
+        expect_text(wanted.backend->on_gpu ? "library" : "level", profile->libraries,
+                    want->libraries, &own);
     expect_text("dtype", weir_dtype_name(profile->dtype), weir_dtype_name(want->dtype), &own);
     expect_number("rows per micro-batch", profile->rows, want->rows, &own);
     expect_number("threads per stage", profile->threads, want->threads, &own);
