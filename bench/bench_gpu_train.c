@@ -19,6 +19,7 @@
  * and AdamW (GPT-2) or SGD (U-Net, as upstream's benchmark).
  */
 #include "gpu_train.h"
+#include "peer.h"
 
 #include <math.h>
 #include <string.h>
@@ -59,12 +60,7 @@ static struct texts take_texts(struct bench_gpu *gpu, int64_t rows, int64_t cont
     struct texts texts = {.bytes = (size_t)(rows * context) * sizeof(int64_t)};
     texts.input = gpu_take_pinned(gpu, texts.bytes);
     texts.target = gpu_take_pinned(gpu, texts.bytes);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t t = 0; t < context; t++) {
-            uint64_t at = (uint64_t)(r * (context + 1) + t);
-            texts.input[r * context + t] = gpu_train_data(at) % tokens;
-            texts.target[r * context + t] = gpu_train_data(at + 1) % tokens;
-        }
+    peer_fill_texts(texts.input, texts.target, rows, context, tokens);
     return texts;
 }
 
@@ -123,13 +119,6 @@ static double unet_flops(struct bench *bench, const struct weir_model *model) {
     return flops;
 }
 
-/* Pinned images of three planes, and their first planes, which can be learned, as targets. */
-static void fill_images(float *input, float *target, size_t rows, size_t pixels) {
-    for (size_t i = 0; i < rows * 3 * pixels; i++) input[i] = (float)gpu_train_data(i) * 0x1p-24F;
-    for (size_t r = 0; r < rows; r++)
-        memcpy(target + r * pixels, input + r * 3 * pixels, pixels * sizeof *target);
-}
-
 void bench_gpu_unet(struct bench *bench) {
     bool quick = bench->options.quick;
     struct weir_unet_options unet = WEIR_UNET_OPTIONS_INIT;
@@ -150,7 +139,7 @@ void bench_gpu_unet(struct bench *bench) {
     size_t input_bytes = 3 * plane * sizeof(float), target_bytes = plane * sizeof(float);
     float *input = gpu_take_pinned(bench->gpu, input_bytes);
     float *target = gpu_take_pinned(bench->gpu, target_bytes);
-    fill_images(input, target, (size_t)job.rows, (size_t)unet.height * unet.width);
+    peer_fill_images(input, target, (size_t)job.rows, (size_t)unet.height * unet.width);
     job.model = new_unet(&unet);
     job.small = new_unet(&small);
     job.input = job.small_input = input; /* which are as many numbers at least */

@@ -5,9 +5,7 @@
 #include "net/cuda/numerics.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Steps of a sample; micro-batches between which the host's time is the slope; numbers of
  * micro-batches that are tried. */
@@ -207,35 +205,16 @@ static void sample_peer(struct bench *bench, void *context, double *value) {
 
 /* ---- the peer ---- */
 
-/* What is not there is not measured, and no failure of ours. */
 static void start_peer(struct bench *bench, const struct gpu_job *job, struct peer *peer) {
-    const char *python = getenv("PYTHON");
-    char command[1024], why[256] = "the fake driver's times mean nothing";
-    if (bench->options.peer != NULL)
-        snprintf(command, sizeof command, "%s --serve %s", bench->options.peer, job->arguments);
-    else
-        snprintf(command, sizeof command, "exec '%s' '%s/%s' --serve %s",
-                 python != NULL ? python : "python3", bench->options.peers, job->script,
-                 job->arguments);
-    bool wanted = !bench->gpu->fake || bench->options.peer != NULL;
-    fflush(bench->text);
-    if (wanted && peer_start(peer, command, why)) return;
-    fprintf(bench->text, "%s: against PyTorch: not measured: %s\n", job->topic, why);
+    struct peer_job of = {job->topic, job->script, job->arguments,
+                          bench->gpu->fake ? "the fake driver's times mean nothing" : NULL};
+    peer_start(bench, peer, &of);
 }
 
 /* Weights that have learned something, so that a wrong model would not have their loss. */
 static void compare_losses(struct bench *bench, struct training *training, struct peer *peer) {
-    char line[] = "weights /tmp/weir-bench-XXXXXX", *path = strchr(line, '/');
-    struct weir_error error = {0};
     if (peer->count == 0) return;
-    int file = mkstemp(path);
-    if (file < 0) bench_die("%s: cannot be made", path);
-    close(file);
-    int status = weir_net_save(training->net, path, NULL, &error);
-    double theirs = status == WEIR_OK ? peer_ask(peer, line, "loss") : NAN;
-    unlink(path);
-    if (status != WEIR_OK) bench_die("%s: %s", path, error.message);
-    double ours = loss_of(training);
+    double theirs = peer_loss(peer, training->net), ours = loss_of(training);
     fprintf(bench->gpu->table, "%s: loss by the same weights: ours %.5f, the peer's %.5f\n",
             training->job->topic, ours, theirs);
     bench_answer(bench, fabs(ours - theirs) <= LOSS_TOLERANCE * fmax(1, fabs(ours)),

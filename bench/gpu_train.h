@@ -31,9 +31,4 @@ struct gpu_job {
 /** Runs the job and adds its results. Where a library that it takes is missing, only says so. */
 void gpu_train(struct bench *bench, const struct gpu_job *job);
 
-/** Number i of the data, 24 bits: the peers make the same. */
-static inline uint32_t gpu_train_data(uint64_t i) {
-    return (uint32_t)(i * 2654435761u) >> 8;
-}
-
 #endif

@@ -32,8 +32,10 @@ static const struct topic topics[] = {
     {"schedules-unet", "the same on a U-Net", bench_schedules_unet},
     {"simulate", "does the simulator say what a step takes, and how fast does it say it?",
      bench_simulate},
-    {"unet", "how fast does a U-Net train on two cores, as one stage and as a pipeline?",
-     bench_unet},
+    {"models/gpt-s", "how fast does a small GPT train, as one stage, as two, against PyTorch?",
+     bench_models_gpt_s},
+    {"models/gpt-m", "the same for a larger GPT", bench_models_gpt_m},
+    {"models/unet", "the same for a U-Net", bench_models_unet},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
     {"kernels", "how near do the CPU's kernels come to what a core can do?", bench_kernels},
     {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
@@ -68,10 +70,10 @@ static void print_usage(FILE *to) {
         "  --repetitions N    rounds (default 20; 3 with --quick)\n"
         "  --quick            a smoke test: everything runs, no number means anything\n"
         "  --seed N           of the order of cases and of resampling (default 1)\n"
-        "  --peer COMMAND     unet: a program that does the same, timed in turns (bench/peers);\n"
-        "                     gpu-gpt2, gpu-unet: instead of their own, run with more arguments\n"
-        "  --peers FOLDER     where their own are (default bench/peers), for the environment's\n"
-        "                     PYTHON, or python3; what is not there is not measured\n"
+        "  --peers FOLDER     what models, gpu-gpt2 and gpu-unet are timed in turns with (default\n"
+        "                     bench/peers), by the environment's PYTHON, or python3; what is not\n"
+        "                     there is not measured; nor is it by models with --quick\n"
+        "  --peer COMMAND     instead of that, run with more arguments\n"
         "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
         "  --list             names the topics\n"
         "  --help             this\n\ntopics (default: all but those of GPUs)\n");
@@ -129,10 +131,10 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
     return true;
 }
 
-/* "schedules" names "schedules-gpt" and its siblings as well. */
+/* "schedules" names "schedules-gpt" and its siblings as well, "models" all of "models/". */
 static bool names_topic(const char *wanted, const char *name) {
     size_t length = strlen(wanted);
-    return strncmp(wanted, name, length) == 0 && (name[length] == 0 || name[length] == '-');
+    return strncmp(wanted, name, length) == 0 && strchr("-/", name[length]) != NULL;
 }
 
 static bool is_topic(const char *name) {

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,15 +74,28 @@ static bool get_ready(struct peer *peer, char why[256]) {
     return peer->count > 0;
 }
 
-bool peer_start(struct peer *peer, const char *command, char why[256]) {
-    *peer = (struct peer){0};
-    start(peer, command);
-    if (get_ready(peer, why)) {
-        peer_pause(peer);
-        return true;
+void peer_start(struct bench *bench, struct peer *peer, const struct peer_job *job) {
+    const char *python = getenv("PYTHON"), *reason = job->not_now;
+    char command[1024], why[256];
+    if (bench->options.peer != NULL) {
+        snprintf(command, sizeof command, "%s --serve %s", bench->options.peer, job->arguments);
+        reason = NULL;
+    } else {
+        snprintf(command, sizeof command, "exec '%s' '%s/%s' --serve %s",
+                 python != NULL ? python : "python3", bench->options.peers, job->script,
+                 job->arguments);
     }
-    peer_stop(peer);
-    return false;
+    *peer = (struct peer){0};
+    if (reason == NULL) {
+        start(peer, command);
+        if (get_ready(peer, why)) {
+            peer_pause(peer);
+            return;
+        }
+        peer_stop(peer);
+        reason = why;
+    }
+    fprintf(bench->text, "%s: against PyTorch: not measured: %s\n", job->topic, reason);
 }
 
 void peer_resume(struct peer *peer) {
@@ -112,6 +126,19 @@ double peer_ask(struct peer *peer, const char *line, const char *key) {
     return number;
 }
 
+double peer_loss(struct peer *peer, const struct weir_net *net) {
+    char line[] = "weights /tmp/weir-bench-XXXXXX", *path = strchr(line, '/');
+    struct weir_error error = {0};
+    int file = mkstemp(path);
+    if (file < 0) bench_die("%s: cannot be made", path);
+    close(file);
+    int status = weir_net_save(net, path, NULL, &error);
+    double loss = status == WEIR_OK ? peer_ask(peer, line, "loss") : NAN;
+    unlink(path);
+    if (status != WEIR_OK) bench_die("%s: %s", path, error.message);
+    return loss;
+}
+
 void peer_stop(struct peer *peer) {
     if (peer->process <= 0) return;
     peer_resume(peer);
@@ -119,4 +146,27 @@ void peer_stop(struct peer *peer) {
     fclose(peer->from);
     waitpid(peer->process, NULL, 0);
     *peer = (struct peer){0};
+}
+
+/* ---- data ---- */
+
+/* Number i of it, 24 bits. */
+static uint32_t data(uint64_t i) {
+    return (uint32_t)(i * 2654435761u) >> 8;
+}
+
+void peer_fill_texts(int64_t *input, int64_t *target, int64_t rows, int64_t context,
+                     uint32_t tokens) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t t = 0; t < context; t++) {
+            uint64_t at = (uint64_t)(r * (context + 1) + t);
+            input[r * context + t] = data(at) % tokens;
+            target[r * context + t] = data(at + 1) % tokens;
+        }
+}
+
+void peer_fill_images(float *input, float *target, size_t rows, size_t pixels) {
+    for (size_t i = 0; i < rows * 3 * pixels; i++) input[i] = (float)data(i) * 0x1p-24F;
+    for (size_t r = 0; r < rows; r++)
+        memcpy(target + r * pixels, input + r * 3 * pixels, pixels * sizeof *target);
 }

@@ -9,7 +9,7 @@ fused AdamW, clipping at 1. Vocabulary padded to a multiple of 64; the head is t
     python gpt2_gpu.py --weights FILE      the loss by weights that Weir saved
 """
 
-import gpu_peer
+import peer
 
 VARIANTS = ["compile", "eager"]
 LEARNING_RATE = 6e-4
@@ -17,7 +17,7 @@ TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # the file's are
 
 
 def parse_arguments():
-    parser = gpu_peer.common_arguments(__doc__.split("\n", 1)[0], VARIANTS)
+    parser = peer.common_arguments(__doc__.split("\n", 1)[0], VARIANTS)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
@@ -25,6 +25,7 @@ def parse_arguments():
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--vocab", type=int, default=50304)
     parser.add_argument("--tokens", type=int, default=50257, help="those that occur")
+    parser.set_defaults(untied=False)
     return parser.parse_args()
 
 
@@ -70,6 +71,7 @@ def make_gpt(torch, a):
             self.wpe = nn.Embedding(a.context, a.width)
             self.h = nn.ModuleList(Block() for _ in range(a.layers))
             self.ln_f = nn.LayerNorm(a.width)
+            self.lm_head = nn.Linear(a.width, a.vocab, bias=False) if a.untied else None
             for name, parameter in self.named_parameters():
                 scale = (2 * a.layers) ** -0.5 if name.endswith("c_proj.weight") else 1
                 if parameter.dim() > 1:
@@ -82,13 +84,19 @@ def make_gpt(torch, a):
             x = self.wte(tokens) + self.wpe(places)
             for block in self.h:
                 x = block(x)
-            return functional.linear(self.ln_f(x), self.wte.weight)
+            head = self.lm_head if a.untied else self.wte
+            return functional.linear(self.ln_f(x), head.weight)
 
     return Gpt()
 
 
+def expect(torch, a):
+    block = 12 * a.width**2 + 13 * a.width
+    return (a.vocab * (2 if a.untied else 1) + a.context + 2) * a.width + a.layers * block
+
+
 def load(torch, model, path):
-    file = gpu_peer.read_safetensors(torch, path)
+    file = peer.read_safetensors(torch, path)
     own = dict(model.named_parameters())
     assert file.keys() == own.keys(), file.keys() ^ own.keys()
     with torch.no_grad():
@@ -96,16 +104,16 @@ def load(torch, model, path):
             parameter.copy_(file[name].T if name.endswith(TRANSPOSED) else file[name])
 
 
-def make_optimizer(torch, model, device):
+def make_optimizer(torch, model):
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.95), eps=1e-8,
-                             fused=device == "cuda")
+                             fused=True)
 
 
 def make_batch(torch, a):
     """Rows of one token more than the context: inputs, and targets one further."""
-    rows = gpu_peer.data(torch, 0, a.batch * (a.context + 1)) % a.tokens
+    rows = peer.data(torch, 0, a.batch * (a.context + 1)) % a.tokens
     rows = rows.view(a.batch, a.context + 1)
     return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
@@ -117,11 +125,11 @@ def make(torch, name, arguments):
         logits = model(tokens)
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
-    return gpu_peer.Trainer(torch, name, arguments, model, compute_loss,
-                            make_optimizer(torch, model, arguments.device), 1.0,
+    return peer.Trainer(torch, name, arguments, model, compute_loss,
+                            make_optimizer(torch, model), 1.0,
                             make_batch(torch, arguments))
 
 
 if __name__ == "__main__":
     # Eager keeps twice the memory and is known to be slower: only where it is asked for.
-    gpu_peer.run(parse_arguments(), VARIANTS[:1], make, load)
+    peer.run(parse_arguments(), VARIANTS[:1], make, load, expect)

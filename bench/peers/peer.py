@@ -1,34 +1,53 @@
 # SPDX-License-Identifier: MIT
-"""What the peers on GPUs have in common: PyTorch on CUDA or a line that says why not, training
-steps in bf16, and the lines that bench/peer.h describes.
+"""What the peers have in common: PyTorch on CUDA, or on the CPU, or a line that says why not,
+training steps, and the lines that bench/peer.h describes. Messages go to stderr.
 
-bf16 is autocast's: parameters, their gradients and the optimizer stay f32, as Weir's do; products,
-convolutions and attention take bf16 operands. A step copies its mini-batch from pinned memory,
-zeroes gradients, does forward, loss and backward, clips, updates by a fused optimizer, and ends
-with a synchronisation: what it says in seconds is all of that. Warm-up compiles.
+On a GPU steps are in bf16, by autocast: parameters, their gradients and the optimizer stay f32, as
+Weir's do; products, convolutions and attention take bf16 operands. A step copies its mini-batch
+from pinned memory, zeroes gradients, does forward, loss and backward, clips, updates by a fused
+optimizer, and ends with a synchronisation: what it says in seconds is all of that. Warm-up
+compiles.
+
+On the CPU steps are in f32, by as many threads as asked for, of one OpenMP team. What is fair is an
+allocator that keeps its memory: by default glibc gives every large tensor back to the system at
+once and takes page faults for the next one, which halves the speed of convolutions. So the script
+starts itself again with one arena that never maps, never trims and uses huge pages.
+(MALLOC_MMAP_THRESHOLD_ alone does not do: values above 32 MiB are ignored, and the thread of the
+backward pass has an arena of its own.)
 """
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
 import time
 
 MISSING = 3  # exit status
+SETTINGS = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 
 
 def tell(**line):
     print(json.dumps(line), flush=True)
 
 
-def common_arguments(description, variants):
+def common_arguments(description, variants, device="cuda"):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--variants", nargs="+", choices=variants, default=None)
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=3)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--f32", action="store_true", help="no autocast")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
+    parser.add_argument("--f32", action="store_true", default=device == "cpu", help="no autocast")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+    parser.add_argument("--parameters", type=int, help="how many the model must have")
     parser.add_argument("--mode", default="default", help="of torch.compile")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--serve", action="store_true", help="a harness's turn")
@@ -37,7 +56,17 @@ def common_arguments(description, variants):
     return parser
 
 
+def restart_with_settings(threads):
+    """malloc and OpenMP read their settings once, before Python begins."""
+    wanted = dict(SETTINGS, OMP_NUM_THREADS=str(threads))
+    if any(os.environ.get(key) != value for key, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
 def open_torch(arguments):
+    if arguments.device == "cpu":
+        restart_with_settings(arguments.threads)
     try:
         import torch
     except ImportError as error:
@@ -47,13 +76,16 @@ def open_torch(arguments):
         tell(error=f"PyTorch {torch.__version__} of {sys.executable} reaches no GPU by CUDA")
         sys.exit(MISSING)
     torch.manual_seed(arguments.seed)
-    torch.set_float32_matmul_precision("high")  # what autocast leaves in f32 may be TF32
-    torch.backends.cudnn.benchmark = True
+    if arguments.device == "cpu":
+        torch.set_num_threads(arguments.threads)
+    else:
+        torch.set_float32_matmul_precision("high")  # what autocast leaves in f32 may be TF32
+        torch.backends.cudnn.benchmark = True
     return torch
 
 
 def data(torch, first, count):
-    """Numbers of 24 bits, the harness's gpu_train_data."""
+    """Numbers of 24 bits, the harness's peer_data."""
     return (torch.arange(first, first + count) * 2654435761 & 0xFFFFFFFF) >> 8
 
 
@@ -86,18 +118,20 @@ class Trainer:
         self.model = torch.compile(model, mode=arguments.mode) if "compile" in name else model
         self.optimizer, self.clip = optimizer, clip
         pin = arguments.device == "cuda"
-        self.batch = [tensor.pin_memory() if pin else tensor for tensor in batch]
+        self.batch = [tensor.pin_memory() for tensor in batch] if pin else self.place(batch)
+        wanted = arguments.parameters
+        assert wanted in (None, count(model)), f"{count(model)} parameters, not {wanted}"
 
-    def place(self):
+    def place(self, batch):
         device, last = self.arguments.device, "channels-last" in self.name
-        placed = [tensor.to(device, non_blocking=True) for tensor in self.batch]
+        placed = [tensor.to(device, non_blocking=True) for tensor in batch]
         channels_last = self.torch.channels_last
         return [t.to(memory_format=channels_last) if last and t.dim() == 4 else t for t in placed]
 
     def loss(self, model):
         enabled = not self.arguments.f32
         with self.torch.autocast(self.arguments.device, self.torch.bfloat16, enabled=enabled):
-            return self.compute_loss(model, *self.place())
+            return self.compute_loss(model, *self.place(self.batch))
 
     def synchronize(self):
         if self.arguments.device == "cuda":
@@ -132,7 +166,9 @@ def make_trainers(torch, arguments, variants, make):
             trainer = make(torch, name, arguments)
             losses = [trainer.step()[1] for _ in range(arguments.warm_up)]
         except Exception as error:  # no compiler, or too little memory
-            tell(name=name, skipped=f"{name}: {type(error).__name__}: {error}"[:250])
+            reason = f"{name}: {type(error).__name__}: {error}"[:250]
+            print(f"skipped: {reason}", file=sys.stderr, flush=True)
+            tell(name=name, skipped=reason)
             continue
         assert all(loss == loss for loss in losses), (name, losses)
         print(f"{name}: losses of the warm-up {losses}", file=sys.stderr, flush=True)
@@ -146,7 +182,7 @@ def most_bytes(torch, arguments):
 
 def about(torch, arguments):
     if arguments.device == "cpu":
-        return f"PyTorch {torch.__version__}, CPU"
+        return f"PyTorch {torch.__version__}, CPU, {torch.get_num_threads()} threads"
     return (f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, "
             f"cuDNN {torch.backends.cudnn.version()}, torch.compile {arguments.mode}")
 
@@ -186,14 +222,17 @@ def serve(torch, trainers, arguments, load):
         answer(torch, trainers, arguments, load, line.strip())
 
 
-def run(arguments, variants, make, load):
-    """`make(torch, name, arguments)` is a Trainer, `load(torch, model, path)` takes weights."""
+def run(arguments, variants, make, load, expect):
+    """`make(torch, name, arguments)` is a Trainer, `load(torch, model, path)` takes weights,
+    `expect(torch, arguments)` is the number of parameters by a formula."""
     torch = open_torch(arguments)
     if arguments.check or arguments.weights:
         trainer = make(torch, variants[-1].replace("compile", "eager"), arguments)
         if arguments.weights:
             load(torch, trainer.plain, arguments.weights)
-        tell(parameters=count(trainer.plain), loss=trainer.judge(), torch=torch.__version__)
+        parameters, formula = count(trainer.plain), expect(torch, arguments)
+        assert parameters == formula, (parameters, formula)
+        tell(parameters=parameters, loss=trainer.judge(), torch=torch.__version__)
         return
     trainers = make_trainers(torch, arguments, variants, make)
     if arguments.serve:
