@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times a training step of a GPT in PyTorch on the CPU: what models/gpt-s and models/gpt-m of Weir's
+"""Times a training step of a GPT in PyTorch on the CPU: what models/gpt-s and gpt-m of Weir's
 benches are to be compared with. f32, scaled_dot_product_attention, fused AdamW, clipping at 1,
 eager and compiled; no dropout. The model is gpt2_gpu.py's with a head of its own.
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Times a training step of the U-Net in PyTorch on the CPU: what models/unet of Weir's benches is to
-be compared with. f32, BCE-with-logits, fused SGD; NCHW and channels last, eager and compiled.
+"""Times a training step of the U-Net in PyTorch on the CPU: what models/unet of Weir's benches is
+to be compared with. f32, BCE-with-logits, fused SGD; NCHW and channels last, eager and compiled.
 
 The model is torchgpipe's benchmark U-Net (convolutions without bias, dropout, instance norm, leaky
 ReLU; five levels).
