@@ -112,7 +112,7 @@ pub fn build(b: *Build) void {
         .managed_cuda = addManagedCuda(b, options),
     };
     // One for another machine is linked where its libraries are.
-    if (options.target.query.isNativeTriple()) test_program.tests.step.dependOn(shared);
+    if (levels.isNative(options.target)) test_program.tests.step.dependOn(shared);
     tests.dependOn(runTests(b, test_program, &.{}));
     tests_full.dependOn(runTests(b, test_program, &.{"--full"}));
     addTidy(b, options, libraries, tidy);
@@ -437,7 +437,7 @@ fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) *
         const install = b.addInstallArtifact(program, .{ .dest_dir = .{ .override = folder } });
         installed.dependOn(&install.step);
     }
-    const nvcc = if (options.target.query.isNativeTriple()) options.nvcc else null;
+    const nvcc = if (levels.isNative(options.target)) options.nvcc else null;
     for (listSources(b, "examples", ".cu", .flat)) |source| {
         const program = cuda.compileProgram(b, nvcc orelse break, source, libraries.engine);
         const place = b.fmt("examples/{s}", .{std.fs.path.stem(source)});

@@ -2,6 +2,7 @@
 //! them, a shared library, and a Zig module.
 
 const std = @import("std");
+const levels = @import("levels.zig");
 const package = @import("package.zig");
 const Build = std.Build;
 const Compile = Build.Step.Compile;
@@ -63,7 +64,7 @@ fn linkShared(b: *Build, target: Build.ResolvedTarget, archives: Archives) *Step
     const link = Step.Run.create(b, "link libweir.so");
     link.addFileArg2(b.graph.path(.zig_exe, ""), .{ .make_absolute = true });
     link.addArgs(&.{ "cc", "-shared" });
-    if (!target.query.isNativeTriple()) { // the native one knows the system's folders
+    if (!levels.isNative(target)) { // the native one knows the system's folders
         link.addArgs(&.{ "-target", target.query.zigTriple(b.allocator) catch @panic("OOM") });
     }
     link.addArgs(&.{ "-Wl,-soname,libweir.so.0", "-Wl,--whole-archive" });

@@ -39,6 +39,11 @@ pub fn baseline(b: *Build) std.Target.Query {
     } };
 }
 
+/// Whether programs run on this kind of machine: std's own question counts the processor's model.
+pub fn isNative(of: Build.ResolvedTarget) bool {
+    return of.query.cpu_arch == null and of.query.isNativeOs() and of.query.isNativeAbi();
+}
+
 /// `base` with the level's instructions.
 pub fn target(b: *Build, base: Build.ResolvedTarget, level: Level) Build.ResolvedTarget {
     const model = level.model orelse return base;

@@ -435,12 +435,12 @@ static void test_another_model_is_refused(void) {
 
 /* The file at `path` again, but with another value of a note; NULL: without any notes. */
 static void change_note(const char *path, const char *to, const char *key, const char *value) {
-    static const char *const keys[] = {"step",     "mini_batch",   "seed",         "model",
-                                       "numerics", "option.batch", "option.chunks"};
+    static const char *const keys[] = {"step",     "mini_batch", "seed",         "model",
+                                       "numerics", "level",      "option.batch", "option.chunks"};
     struct weir__io io = {.allocator = test_allocator()};
     struct weir__safetensors *file = cli_open(path);
     struct weir__safetensors_item items[128];
-    struct weir__safetensors_text texts[8];
+    struct weir__safetensors_text texts[9];
     if (file == NULL) return;
     uint32_t count = weir__safetensors_count(file), notes = 0;
     if (!EXPECT(count <= 128)) count = 0;
@@ -467,6 +467,7 @@ static void test_notes_are_taken_as_they_are_found(void) {
         const char *text;
     } cases[] = {{NULL, NULL, 0, "after 1 updates"},
                  {"numerics", "abacus", 0, " computes here, but abacus trained "},
+                 {"level", "v9", 0, " computes here, but v9 trained "},
                  {"option.batch", "many", 0, "--batch is 5, but "},
                  {"model", "", 2, "was trained with a model of 0 layers, this one has 4"},
                  {"model", "0123", 2, "was trained with a model of 0 layers, this one has 4"}};

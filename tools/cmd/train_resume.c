@@ -54,7 +54,7 @@ enum { OPTIONS = sizeof options / sizeof options[0] };
 
 /* Notes that follow from the run; the keys of those of options begin with "option.". */
 static const char model_key[] = "model", data_key[] = "data", numerics_key[] = "numerics",
-                  order_key[] = "order";
+                  level_key[] = "level", processor_key[] = "processor", order_key[] = "order";
 static const char steps_key[] = "option.steps", optimizer_key[] = "option.optimizer",
                   momentum_key[] = "option.momentum";
 static const char option_prefix[] = "option.";
@@ -168,20 +168,18 @@ static const char *gpu_of(const struct train *t, uint32_t stage) {
     return weir__device_facts(name).synchronous ? NULL : name;
 }
 
-/* "level v3, v4 or neon", which give the same; of the reference kernels, which ask the C library for
+/* "v3, v4 or neon", which give the same; or of the reference kernels, which ask the C library for
  * functions, the processor. */
-static void add_cpu_text(const struct train *t, struct value *value) {
+static int add_cpu(const struct train *t, struct train_notes *notes) {
     struct weir__machine *machine;
     struct weir__machine_facts facts = {.usable_cores = 0};
-    if (t->net->dtype != WEIR_F64 && !t->net->reference) {
-        append(value, ", level %s", t->net->level->bits);
-        return;
-    }
+    if (t->net->dtype != WEIR_F64 && !t->net->reference)
+        return add(notes, level_key, t->net->level->bits);
     if (weir__machine_new(NULL, &machine) == WEIR_OK) {
         weir__machine_facts(machine, &facts);
         weir__machine_destroy(machine);
     }
-    append(value, ", reference kernels on %s", facts.model);
+    return add(notes, processor_key, facts.model);
 }
 
 /* "cuBLASLt 13.0.2, cuDNN 9.1.0, NVIDIA H100" */
@@ -213,7 +211,7 @@ static int add_numerics(const struct train *t, struct train_notes *notes) {
         on_gpu += gpu != NULL;
         if (gpu != NULL) first = gpu;
     }
-    if (on_gpu < stages) add_cpu_text(t, &value);
+    if (on_gpu < stages && add_cpu(t, notes) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
     if (first != NULL && add_gpu_text(&value, first) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages && on_gpu > 0 && on_gpu < stages; s++)
         append(&value, "%s%" PRIu32 " on %s", s == 0 ? "; layers: " : ", ", balance[s],
@@ -377,6 +375,12 @@ static void warn_of_note(struct train *t, const struct weir_note *note, const ch
              path, then);
     else if (strcmp(note->key, numerics_key) == 0)
         warn("%s computes here, but %.160s trained %s", note->value, then, path);
+    else if (strcmp(note->key, level_key) == 0)
+        warn("level %s computes here, but %.40s trained %s: --level takes another", note->value,
+             then, path);
+    else if (strcmp(note->key, processor_key) == 0)
+        warn("the reference kernels compute on %s here, but %.160s trained %s", note->value, then,
+             path);
     else if (strcmp(note->key, order_key) == 0)
         warn_of_order(t, note->value, then);
     else if (strcmp(note->key, steps_key) == 0)
