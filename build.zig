@@ -182,7 +182,7 @@ fn addNet(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     var rest: std.ArrayList([]const u8) = .empty;
     const sources = files.netSources(b);
-    addLeveled(b, options, module, levels.only(b, sources, true), &.{});
+    addLeveled(b, options, module, sources, &.{});
     for (levels.only(b, sources, false)) |source| {
         if (std.mem.startsWith(u8, source, "src/net/cpu/")) {
             addApart(b, options, module, source, &.{}, &.{});
@@ -196,7 +196,7 @@ fn addNet(b: *Build, options: Options) *Compile {
     return fresh(b, b.addLibrary(.{ .name = "weir_net", .root_module = module }));
 }
 
-/// Compiles each source for every level, all side by side.
+/// Compiles those of `sources` that have levels for every level, all side by side.
 fn addLeveled(
     b: *Build,
     options: Options,
@@ -204,11 +204,10 @@ fn addLeveled(
     sources: []const []const u8,
     includes: []const []const u8,
 ) void {
-    for (levels.levels(options.target.result.cpu.arch)) |level| {
+    for (levels.sets(b, options.target.result.cpu.arch, sources)) |set| {
         var own = options;
-        own.target = levels.target(b, options.target, level);
-        const flags = levels.flags(b, level);
-        for (sources) |source| addApart(b, own, module, source, flags, includes);
+        own.target = levels.target(b, options.target, set.level);
+        for (set.sources) |source| addApart(b, own, module, source, set.flags, includes);
     }
 }
 
@@ -278,7 +277,7 @@ fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
     const sources = files.testSources(b);
     const program = addProgram(b, options, own, "tests", levels.only(b, sources, false));
     const includes: []const []const u8 = &.{ "tests", "tools" };
-    addLeveled(b, options, program.root_module, levels.only(b, sources, true), includes);
+    addLeveled(b, options, program.root_module, sources, includes);
     addToys(b, options, program.root_module);
     return program;
 }
@@ -296,7 +295,7 @@ fn addCounted(b: *Build, options: Options) *Compile {
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
     const sources = listSources(b, "bench", ".c", .flat);
     const program = addProgram(b, options, libraries, "bench", levels.only(b, sources, false));
-    addLeveled(b, options, program.root_module, levels.only(b, sources, true), &.{"bench"});
+    addLeveled(b, options, program.root_module, sources, &.{"bench"});
     addCommit(b, program);
     addToys(b, options, program.root_module);
     return program;

@@ -41,10 +41,10 @@ pub fn compileLevels(b: *Build, clang: Clang, sources: []const []const u8) []con
     var objects: std.ArrayList(LazyPath) = .empty;
     const rest = compileWithClang(b, clang, levels.only(b, sources, false), &.{});
     objects.appendSlice(b.allocator, rest) catch @panic("OOM");
-    for (levels.levels(b.graph.host.result.cpu.arch)) |level| {
-        const own: []const []const []const u8 = &.{ levels.flags(b, level), level.clang };
+    for (levels.sets(b, b.graph.host.result.cpu.arch, sources)) |set| {
+        const own: []const []const []const u8 = &.{ set.flags, set.level.clang };
         const all = std.mem.concat(b.allocator, []const u8, own) catch @panic("OOM");
-        const made = compileWithClang(b, clang, levels.only(b, sources, true), all);
+        const made = compileWithClang(b, clang, set.sources, all);
         objects.appendSlice(b.allocator, made) catch @panic("OOM");
     }
     return objects.items;

@@ -55,9 +55,64 @@ pub fn target(b: *Build, base: Build.ResolvedTarget, level: Level) Build.Resolve
     return b.resolveTargetQuery(query);
 }
 
-pub fn flags(b: *Build, level: Level) []const []const u8 {
-    const list: []const []const u8 = &.{b.fmt("-DWEIR_LEVEL={s}", .{level.name})};
-    return b.graph.dupeStrings(list);
+/// Files of src/net/cpu whose kernels store floats, whatever activations are stored as.
+const float_files: []const []const u8 = &.{
+    "vector_attention.c",
+    "vector_attention_grad.c",
+    "vector_backend.c",
+    "vector_cached.c",
+    "vector_conv.c",
+    "vector_conv_single.c",
+    "vector_conv_walk.c",
+    "vector_conv_weight.c",
+    "vector_dropout.c",
+    "vector_flat.c",
+    "vector_gather.c",
+    "vector_image.c",
+    "vector_instance_norm.c",
+    "vector_linear.c",
+    "vector_loss.c",
+    "vector_norm.c",
+    "vector_panel.c",
+    "vector_pool.c",
+    "vector_rms.c",
+};
+
+/// What is compiled with the same instructions and words.
+pub const Set = struct {
+    level: Level,
+    sources: []const []const u8,
+    flags: []const []const u8,
+};
+
+/// Each file once for each level, and kernels once more, for numbers that are stored as bf16
+/// (src/net/cpu/vector.h). Of `sources`, those that are not leveled are left out.
+pub fn sets(b: *Build, arch: Cpu.Arch, sources: []const []const u8) []const Set {
+    var all: std.ArrayList(Set) = .empty;
+    const leveled = only(b, sources, true);
+    var stored: std.ArrayList([]const u8) = .empty;
+    for (leveled) |source| {
+        if (isStored(source)) stored.append(b.allocator, source) catch @panic("OOM");
+    }
+    for (levels(arch)) |level| {
+        const name = b.fmt("-DWEIR_LEVEL={s}", .{level.name});
+        const flags = b.graph.dupeStrings(&.{name});
+        const bf16 = b.graph.dupeStrings(&.{ name, "-DWEIR_STORED_BF16" });
+        all.appendSlice(b.allocator, &.{
+            .{ .level = level, .sources = leveled, .flags = flags },
+            .{ .level = level, .sources = stored.items, .flags = bf16 },
+        }) catch @panic("OOM");
+    }
+    return all.items;
+}
+
+/// Whether a leveled file is of kernels over numbers as they are stored.
+fn isStored(source: []const u8) bool {
+    if (!std.mem.startsWith(u8, source, "src/net/cpu/")) return false;
+    for (float_files) |name| {
+        if (std.mem.eql(u8, std.fs.path.basename(source), name)) return false;
+    }
+    return true;
 }
 
 /// Whether a file is compiled once for each level.

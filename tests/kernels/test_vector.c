@@ -192,7 +192,7 @@ static void test_panel_products_of_whole_numbers_are_exact(void) {
                                     .depth = (int64_t)test_random_below(SIDE + 1),
                                     .columns = 1 + (int64_t)test_random_below(WEIR__PANEL),
                                     .mode = (enum weir__panel_mode)(i % 3)};
-        VECTOR(panel_product)(&panel);
+        VECTOR_F32(panel_product)(&panel);
         multiply_plainly(&panel, x.wanted);
         CHECK_EQ_BYTES(x.c, x.wanted, sizeof x.c); /* also what lies outside of c */
     }

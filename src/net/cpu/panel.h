@@ -43,7 +43,7 @@ struct weir__panel_again {
 struct weir__panel {
     const float *a; /**< element (r, k) at a[r * a_row + k * a_step] */
     int64_t a_row, a_step;
-    const float *b; /**< as many columns are read as VECTOR(panel_width) says, of each tile */
+    const float *b; /**< as many columns are read as VECTOR_F32(panel_width) says, of each tile */
     int64_t b_row;
     float *c; /**< only its columns are touched */
     int64_t c_row;
@@ -52,17 +52,17 @@ struct weir__panel {
     struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
 };
 
-void VECTOR(panel_product)(const struct weir__panel *panel);
+void VECTOR_F32(panel_product)(const struct weir__panel *panel);
 /** The width of a tile that so many columns take, at most a tile's. */
-int64_t VECTOR(panel_width)(int64_t columns);
+int64_t VECTOR_F32(panel_width)(int64_t columns);
 
 /** Packs `columns` rows of `from` as the columns of a panel: to[k * to_row + j] = scale *
  * from[j * from_row + k], 0 from `columns` up to to_row, a multiple of 16. */
-void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
+void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const number *from, int64_t from_row,
                              int64_t columns, int64_t depth, float scale);
 /** Copies a panel's rows together: to[k * to_row + j] = scale * from[k * from_row + j], 0 from
  * `columns` up to `to_columns`, a multiple of 16. */
-void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
+void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const number *from,
                         int64_t from_row, int64_t columns, int64_t depth, float scale);
 
 #endif

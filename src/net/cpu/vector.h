@@ -21,9 +21,23 @@
 #if !defined(WEIR_LEVEL) /* for whoever looks at one file: the build always says */
 #define WEIR_LEVEL v2
 #endif
-#define VECTOR(name) VECTOR_OF(WEIR_LEVEL, name)
+#define VECTOR_F32(name) VECTOR_OF(WEIR_LEVEL, name)
 #define VECTOR_OF(level, name) VECTOR_JOINED(level, name)
 #define VECTOR_JOINED(level, name) weir__##level##_##name
+
+/** Kernels compute with floats and keep sums, statistics and all that belongs to parameters as
+ * such. Activations and their gradients are a `number` each: a float, or, where the same file is
+ * compiled again (build/levels.zig), a bf16, which v_load widens and v_store rounds to. What is of
+ * both is VECTOR(name), weir__v3_bf16_linear the second time; what is made once, VECTOR_F32(name).
+ */
+#define VECTOR_BF16(name) VECTOR_F32(bf16_##name)
+#if defined(WEIR_STORED_BF16)
+#define VECTOR(name) VECTOR_BF16(name)
+typedef struct weir__bf16 number;
+#else
+#define VECTOR(name) VECTOR_F32(name)
+typedef float number;
+#endif
 
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
@@ -45,6 +59,7 @@
 typedef float vfloat __attribute__((vector_size(64)));
 typedef int32_t vint __attribute__((vector_size(64)));
 typedef uint32_t vword __attribute__((vector_size(64)));
+typedef uint16_t vhalf __attribute__((vector_size(32)));
 typedef double vdouble8 __attribute__((vector_size(64)));
 typedef int64_t vlong8 __attribute__((vector_size(64)));
 
@@ -58,15 +73,36 @@ typedef int64_t vlong8 __attribute__((vector_size(64)));
 
 #define VECTOR_INLINE static inline __attribute__((always_inline, unused))
 
-/* ---- memory: any alignment; the `some` forms touch `count` (0 … 16) floats only ---- */
+/** The upper half of a float's bits. */
+struct weir__bf16 {
+    uint16_t bits;
+};
 
-VECTOR_INLINE vfloat v_load(const float *from) {
+/* ---- memory: any alignment; the `some` forms touch `count` (0 … 16) numbers only ---- */
+
+/** Of floats or bf16, by the pointer's type. */
+#define v_load(from) V_BY_TYPE(from, v_load)(from)
+#define v_store(to, v) V_BY_TYPE(to, v_store)(to, v)
+/** Lanes from `count` on are 0. */
+#define v_load_some(from, count) V_BY_TYPE(from, v_load_some)(from, count)
+#define v_store_some(to, v, count) V_BY_TYPE(to, v_store_some)(to, v, count)
+/** A single number. */
+#define v_load_one(from) V_BY_TYPE(from, v_load_one)(from)
+#define v_store_one(to, x) V_BY_TYPE(to, v_store_one)(to, x)
+#define V_BY_TYPE(pointer, name)                                                                   \
+    _Generic((pointer),                                                                            \
+        const float *: name##_f32,                                                                 \
+        float *: name##_f32,                                                                       \
+        const struct weir__bf16 *: name##_bf16,                                                    \
+        struct weir__bf16 *: name##_bf16)
+
+VECTOR_INLINE vfloat v_load_f32(const float *from) {
     vfloat v;
     memcpy(&v, from, sizeof v);
     return v;
 }
 
-VECTOR_INLINE void v_store(float *to, vfloat v) {
+VECTOR_INLINE void v_store_f32(float *to, vfloat v) {
     memcpy(to, &v, sizeof v);
 }
 
@@ -74,25 +110,84 @@ VECTOR_INLINE vfloat v_all(float x) {
     return (vfloat){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }
 
-/** Lanes from `count` on are 0. */
-VECTOR_INLINE vfloat v_load_some(const float *from, int64_t count) {
+VECTOR_INLINE vfloat v_load_some_f32(const float *from, int64_t count) {
 #if defined(__AVX512F__)
     return (vfloat)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
 #else
-    if (count == LANES) return v_load(from);
+    if (count == LANES) return v_load_f32(from);
     vfloat v = v_all(0);
     for (int64_t i = 0; i < count; i++) v[i] = from[i];
     return v;
 #endif
 }
 
-VECTOR_INLINE void v_store_some(float *to, vfloat v, int64_t count) {
+VECTOR_INLINE void v_store_some_f32(float *to, vfloat v, int64_t count) {
 #if defined(__AVX512F__)
     _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)v);
 #else
-    if (count == LANES) v_store(to, v);
+    if (count == LANES) v_store_f32(to, v);
     for (int64_t i = 0; i < count % LANES; i++) to[i] = v[i];
 #endif
+}
+
+VECTOR_INLINE float v_load_one_f32(const float *from) {
+    return *from;
+}
+
+VECTOR_INLINE void v_store_one_f32(float *to, float x) {
+    *to = x;
+}
+
+VECTOR_INLINE vfloat v_from_bf16(vhalf bits) {
+    return (vfloat)(__builtin_convertvector(bits, vword) << 16);
+}
+
+/** Rounded to nearest, ties to even, beyond the largest to infinity; NaNs stay (quiet) ones. */
+VECTOR_INLINE vhalf v_to_bf16(vfloat v) {
+    vword bits = (vword)v, is_number = (vword)(v == v);
+    vword rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return __builtin_convertvector(((rounded & is_number) | ((bits | 0x400000) & ~is_number)) >> 16,
+                                   vhalf);
+}
+
+VECTOR_INLINE vfloat v_load_bf16(const struct weir__bf16 *from) {
+    vhalf bits;
+    memcpy(&bits, from, sizeof bits);
+    return v_from_bf16(bits);
+}
+
+VECTOR_INLINE void v_store_bf16(struct weir__bf16 *to, vfloat v) {
+    vhalf bits = v_to_bf16(v);
+    memcpy(to, &bits, sizeof bits);
+}
+
+VECTOR_INLINE vfloat v_load_some_bf16(const struct weir__bf16 *from, int64_t count) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    return v_from_bf16((vhalf)_mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), from));
+#else
+    if (count == LANES) return v_load_bf16(from);
+    vhalf bits = {0};
+    for (int64_t i = 0; i < count; i++) bits[i] = from[i].bits;
+    return v_from_bf16(bits);
+#endif
+}
+
+VECTOR_INLINE void v_store_some_bf16(struct weir__bf16 *to, vfloat v, int64_t count) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    _mm256_mask_storeu_epi16(to, (__mmask16)((1u << count) - 1), (__m256i)v_to_bf16(v));
+#else
+    if (count == LANES) v_store_bf16(to, v);
+    vhalf bits = v_to_bf16(v);
+    for (int64_t i = 0; i < count % LANES; i++) to[i].bits = bits[i];
+#endif
+}
+
+VECTOR_INLINE float v_load_one_bf16(const struct weir__bf16 *from) {
+    return v_from_bf16((vhalf){from->bits})[0];
+}
+
+VECTOR_INLINE void v_store_one_bf16(struct weir__bf16 *to, float x) {
+    to->bits = v_to_bf16(v_all(x))[0];
 }
 
 /* ---- arithmetic ---- */

@@ -46,7 +46,7 @@ void VECTOR(head_product)(const struct weir__head *head, const struct weir__pane
         part.b = panel->b + j;
         part.c = panel->c + j;
         part.columns = head->padded - j < WEIR__PANEL ? head->padded - j : WEIR__PANEL;
-        VECTOR(panel_product)(&part);
+        VECTOR_F32(panel_product)(&part);
     }
 }
 
@@ -159,7 +159,7 @@ static void attend_block(const struct weir__head *head, const struct forward_are
                                 .depth = head->size,
                                 .columns = WEIR__PANEL,
                                 .mode = WEIR__PANEL_SET};
-    VECTOR(panel_product)(&panel);
+    VECTOR_F32(panel_product)(&panel);
 
     vfloat largest[2], sums[2];
     float total[2 * LANES];

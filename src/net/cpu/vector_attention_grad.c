@@ -93,7 +93,7 @@ static void score(const struct weir__head *head, const float *rows, const float 
                                 .depth = head->size,
                                 .columns = WEIR__PANEL,
                                 .mode = WEIR__PANEL_SET};
-    VECTOR(panel_product)(&panel);
+    VECTOR_F32(panel_product)(&panel);
 }
 
 /** to (keys, padded) += weights (keys, 32) * rows (32, padded). */

@@ -26,20 +26,21 @@
 
 static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
     assert((unsigned)op < WEIR__OP_COUNT);
-    if (dtype == WEIR_F32 && VECTOR(f32)[op].run != NULL) return &VECTOR(f32)[op];
+    if (dtype == WEIR_F32 && VECTOR_F32(rows)[op].run != NULL) return &VECTOR_F32(rows)[op];
+    if (dtype == WEIR_BF16 && VECTOR_BF16(rows)[op].run != NULL) return &VECTOR_BF16(rows)[op];
     return weir__backend_reference.kernel(op, dtype);
 }
 
 static const struct weir__backend backend = {
     .kernel = kernel,
-    .flat = {[WEIR_F32] = &VECTOR(flat_f32), [WEIR_F64] = &weir__reference_flat_f64},
+    .flat = {[WEIR_F32] = &VECTOR_F32(flat_f32), [WEIR_F64] = &weir__reference_flat_f64},
     .move = {.run = weir__cpu_move, .library = ""},
     .zero = {.run = weir__cpu_zero, .library = ""},
     .attach = weir__cpu_attach};
 
 const struct weir__level VECTOR(level) = {.name = TEXT_OF(WEIR_LEVEL),
                                           .bits = BITS,
-                                          .rows = VECTOR(f32),
-                                          .flat = &VECTOR(flat_f32),
+                                          .rows = VECTOR_F32(rows),
+                                          .flat = &VECTOR_F32(flat_f32),
                                           .backend = &backend,
                                           .x86 = X86};

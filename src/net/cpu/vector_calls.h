@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/** Our own vector kernels, f32, one name per op: what vector_table.c lists. */
+/** Our own vector kernels, one name per op: what vector_table.c lists. */
 #ifndef WEIR_VECTOR_CALLS_H
 #define WEIR_VECTOR_CALLS_H
 
@@ -7,8 +7,8 @@
 #include "net/cpu/vector.h"
 
 /** Every op but the user's own; empty rows are left to the reference. */
-extern const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT];
-extern const struct weir__flat_calls VECTOR(flat_f32);
+extern const struct weir__kernel VECTOR_F32(rows)[WEIR__OP_COUNT], VECTOR_BF16(rows)[WEIR__OP_COUNT];
+extern const struct weir__flat_calls VECTOR_F32(flat_f32);
 
 /* vector_linear.c: products by packed panels */
 int VECTOR(linear)(const struct weir__op_call *call);

@@ -150,7 +150,7 @@ static void multiply_row(const struct conv_pass *conv, const struct conv_block *
         .columns = least(block->columns - column, WEIR__TILE_COLUMNS),
         .mode = conv->bias == NULL ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN,
         .lines = {.times = taps.end - taps.first, .a = line, .b = weights}};
-    VECTOR(panel_product)(&panel);
+    VECTOR_F32(panel_product)(&panel);
 }
 
 static void multiply_rows(const struct conv_pass *conv, const struct conv_block *block,
@@ -200,7 +200,7 @@ static void multiply_tile(const struct pixel_strip *strip, const struct weir__pa
     panel.rows = least(strip->count - first, WEIR__TILE_ROWS);
     for (int64_t r = 0; r < panel.rows; r++)
         memcpy(c + r * WEIR__TILE_COLUMNS, strip->to[first + r] + column, bytes);
-    VECTOR(panel_product)(&panel);
+    VECTOR_F32(panel_product)(&panel);
     for (int64_t r = 0; r < panel.rows; r++)
         memcpy(strip->to[first + r] + column, c + r * WEIR__TILE_COLUMNS, bytes);
 }
@@ -221,7 +221,7 @@ static void multiply_strip(struct pixel_strip *strip) {
     for (int64_t j = 0; j < strip->block->columns; j += WEIR__TILE_COLUMNS) {
         panel.b = tile_weights(strip->conv, strip->block, strip->block->column + j) +
                   strip->tap * walk->depth * WEIR__TILE_COLUMNS;
-        panel.columns = VECTOR(panel_width)(strip->block->columns - j);
+        panel.columns = VECTOR_F32(panel_width)(strip->block->columns - j);
         for (int64_t i = 0; i < strip->count; i += WEIR__TILE_ROWS)
             multiply_tile(strip, &panel, i, j);
     }
@@ -350,7 +350,7 @@ int VECTOR(measure_conv2d)(const struct weir__op_shape *shape, size_t *workspace
     struct weir__op_shape product;
     int64_t most = 0;
     if (weir__conv_as_product(shape, &product))
-        return VECTOR(f32)[product.op].measure(&product, workspace);
+        return VECTOR(rows)[product.op].measure(&product, workspace);
     for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
         const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         if (!walk.single && most < area_of(&walk)) most = area_of(&walk);
@@ -365,7 +365,7 @@ int VECTOR(conv2d)(const struct weir__op_call *call) {
     struct weir__op_shape product;
     if (!weir__conv_as_product(call->shape, &product)) return run(call);
     same.shape = &product;
-    return VECTOR(f32)[product.op].run(&same);
+    return VECTOR(rows)[product.op].run(&same);
 }
 
 int VECTOR(conv2d_grad_input)(const struct weir__op_call *call) {

@@ -60,7 +60,7 @@ struct copies {
 static struct copies copies_of(const struct weight_gradient *gradient) {
     const struct weir__conv_axis *y = &gradient->walk.y, *x = &gradient->walk.x;
     struct copies copies = {.width = (x->pixels - 1) * x->stride + x->taps,
-                            .columns = VECTOR(panel_width)(gradient->walk.columns),
+                            .columns = VECTOR_F32(panel_width)(gradient->walk.columns),
                             .images = 1,
                             .rows = y->pixels};
     copies.line = copies.width * gradient->channels;
@@ -152,7 +152,7 @@ static void add_tap(const struct weight_gradient *gradient, const struct channel
         .mode = WEIR__PANEL_CHAIN,
         .lines = {seen.end - seen.first, y->stride * line, x->pixels * copies->columns},
         .planes = {copies->images, copies->image, copies->dy_image}};
-    VECTOR(panel_product)(&panel);
+    VECTOR_F32(panel_product)(&panel);
 }
 
 static void add_pixels(const struct weight_gradient *gradient, const struct channel_block *block,
@@ -248,7 +248,7 @@ int VECTOR(measure_conv2d_grad_weight)(const struct weir__op_shape *shape, size_
     struct weir__op_shape product;
     *workspace = 0;
     if (weir__conv_as_product(shape, &product))
-        return VECTOR(f32)[product.op].measure(&product, workspace);
+        return VECTOR(rows)[product.op].measure(&product, workspace);
     if (VECTOR(conv_is_single)(shape)) return WEIR_OK;
     const struct weight_gradient gradient = gradient_of(shape);
     size_t each = (size_t)lay_out(&gradient, NULL, NULL) * sizeof(float);
@@ -261,7 +261,7 @@ int VECTOR(conv2d_grad_weight)(const struct weir__op_call *call) {
     struct weir__op_shape product;
     if (weir__conv_as_product(shape, &product)) {
         same.shape = &product;
-        return VECTOR(f32)[product.op].run(&same);
+        return VECTOR(rows)[product.op].run(&same);
     }
     if (VECTOR(conv_is_single)(shape)) {
         VECTOR(conv_single_weight)(call);

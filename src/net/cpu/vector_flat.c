@@ -164,7 +164,7 @@ static int sgd(const struct weir__spans *spans, const struct weir__update *updat
     return share_spans(&(struct flat_work){.spans = spans, .update = update}, sgd_span);
 }
 
-const struct weir__flat_calls VECTOR(flat_f32) = {
+const struct weir__flat_calls VECTOR_F32(flat_f32) = {
     .accumulate = accumulate,
     .squares = squares,
     .update = {[WEIR_OPTIMIZER_ADAMW] = adamw, [WEIR_OPTIMIZER_SGD] = sgd}};

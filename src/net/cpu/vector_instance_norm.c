@@ -559,13 +559,13 @@ int VECTOR(instance_norm_grad_weight)(const struct weir__op_call *call) {
         fold_sums(&walk, tables.gradient);
         fold_sums(&walk, tables.product);
         for (int i = 0; i < 2; i++)
-            VECTOR(flat_f32).accumulate(NULL, sums[i], own[i], (uint64_t)walk.channels);
+            VECTOR_F32(flat_f32).accumulate(NULL, sums[i], own[i], (uint64_t)walk.channels);
     }
     for (int i = 0; i < 2; i++) {
         if (call->overwrite)
             memcpy(call->out[i], sums[i], (size_t)walk.channels * sizeof(float));
         else
-            VECTOR(flat_f32).accumulate(NULL, call->out[i], sums[i], (uint64_t)walk.channels);
+            VECTOR_F32(flat_f32).accumulate(NULL, call->out[i], sums[i], (uint64_t)walk.channels);
     }
     return WEIR_OK;
 }

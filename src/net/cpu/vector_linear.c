@@ -129,7 +129,7 @@ static void pack_strip(float *to, const float *a, int64_t a_step, int64_t rows, 
 static void multiply_strip(const struct product *product, const struct weir__panel *panel,
                            const float *packed) {
     if (packed == NULL) {
-        VECTOR(panel_product)(panel);
+        VECTOR_F32(panel_product)(panel);
         return;
     }
     struct weir__panel tile = *panel;
@@ -139,7 +139,7 @@ static void multiply_strip(const struct product *product, const struct weir__pan
         tile.rows = least(panel->rows - row, WEIR__TILE_ROWS);
         tile.a = packed + row * panel->depth;
         tile.c = panel->c + row * panel->c_row;
-        VECTOR(panel_product)(&tile);
+        VECTOR_F32(panel_product)(&tile);
     }
 }
 
@@ -173,7 +173,7 @@ static void add_sums(const struct product *product, const struct product_block *
                      const float *sums) {
     assert(block->row + block->rows <= product->rows);
     for (int64_t r = 0; r < block->rows; r++)
-        VECTOR(flat_f32).accumulate(
+        VECTOR_F32(flat_f32).accumulate(
             NULL, product->c + (block->row + r) * product->columns + block->column,
             sums + r * block->columns, (uint64_t)block->columns);
 }

@@ -163,7 +163,7 @@ VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place pla
 static void whole_column(const struct weir__panel *panel, const struct tile_place *place,
                          int64_t columns) {
     bool adjacent = panel->a_row == 1;
-    assert(columns == VECTOR(panel_width)(columns));
+    assert(columns == VECTOR_F32(panel_width)(columns));
     if (columns == 8 && adjacent)
         column(panel, *place, 8, true);
     else if (columns == 8)
@@ -192,67 +192,26 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
         float *to = panel->c + row * panel->c_row + j;
         for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
-        whole_column(&part, &at, VECTOR(panel_width)(columns));
+        whole_column(&part, &at, VECTOR_F32(panel_width)(columns));
         for (int64_t r = 0; r < part.rows; r++)
             memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
     }
 }
 
-int64_t VECTOR(panel_width)(int64_t columns) {
+int64_t VECTOR_F32(panel_width)(int64_t columns) {
     return columns <= 8 ? 8 : columns <= 16 ? 16 : WEIR__TILE_COLUMNS;
 }
 
-void VECTOR(panel_product)(const struct weir__panel *panel) {
+void VECTOR_F32(panel_product)(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
         const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
         int64_t columns = panel->columns - j;
         if (columns > WEIR__TILE_COLUMNS) columns = WEIR__TILE_COLUMNS;
-        if (columns == VECTOR(panel_width)(columns))
+        if (columns == VECTOR_F32(panel_width)(columns))
             whole_column(panel, &place, columns);
         else
             part_column(panel, j, columns);
     }
-}
-
-VECTOR_INLINE int64_t clip(int64_t count) {
-    return count < 0 ? 0 : count > LANES ? LANES : count;
-}
-
-/* ---- packing ---- */
-
-/** At most 16 rows of at most 16 numbers become columns. */
-static void pack_square(float *to, int64_t to_row, const float *from, int64_t from_row,
-                        int64_t columns, int64_t depth, float scale) {
-    vfloat rows[LANES];
-    V_UNROLL
-    for (int j = 0; j < LANES; j++)
-        rows[j] = j >= columns     ? v_all(0)
-                  : depth >= LANES ? v_load(from + j * from_row)
-                                   : v_load_some(from + j * from_row, depth);
-    v_transpose(rows);
-    int64_t steps = depth < LANES ? depth : LANES;
-    for (int64_t k = 0; k < steps; k++) v_store(to + k * to_row, rows[k] * scale);
-}
-
-void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
-                             int64_t columns, int64_t depth, float scale) {
-    assert(columns >= 1 && columns <= to_row && to_row % LANES == 0);
-    for (int64_t k = 0; k < depth; k += LANES)
-        for (int64_t j = 0; j < to_row; j += LANES)
-            pack_square(to + k * to_row + j, to_row, from + j * from_row + k, from_row, columns - j,
-                        depth - k, scale);
-}
-
-void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
-                        int64_t from_row, int64_t columns, int64_t depth, float scale) {
-    assert(to_columns % LANES == 0 && columns <= to_columns);
-    for (int64_t k = 0; k < depth; k++)
-        for (int64_t j = 0; j < to_columns; j += LANES) {
-            const float *source = from + k * from_row + j;
-            vfloat v =
-                columns - j >= LANES ? v_load(source) : v_load_some(source, clip(columns - j));
-            v_store(to + k * to_row + j, v * scale);
-        }
 }

@@ -15,9 +15,9 @@
 /** An op of one or two operands; inlined into `each`. */
 typedef vfloat formula_fn(vfloat a, vfloat b);
 
-VECTOR_INLINE int each(const struct weir__op_call *call, const float *b, formula_fn *formula) {
-    const float *a = call->in[0];
-    float *y = call->out[0];
+VECTOR_INLINE int each(const struct weir__op_call *call, const number *b, formula_fn *formula) {
+    const number *a = call->in[0];
+    number *y = call->out[0];
     int64_t count = call->shape->rows * call->shape->width, i = 0;
     for (; i + LANES <= count; i += LANES) v_store(y + i, formula(v_load(a + i), v_load(b + i)));
     if (i < count)
@@ -129,9 +129,9 @@ int VECTOR(tanh_grad)(const struct weir__op_call *call) {
 /* ---- leaky ReLU ---- */
 
 /** Forward x is its own gate; of the gradient it is y. */
-VECTOR_INLINE int leak(const struct weir__op_call *call, const float *gate) {
-    const float *x = call->in[0];
-    float *y = call->out[0];
+VECTOR_INLINE int leak(const struct weir__op_call *call, const number *gate) {
+    const number *x = call->in[0];
+    number *y = call->out[0];
     float slope = (float)call->shape->slope;
     int64_t count = call->shape->rows * call->shape->width, i = 0;
     for (; i + LANES <= count; i += LANES)
@@ -189,11 +189,16 @@ int VECTOR(multiply)(const struct weir__op_call *call) {
 
 int VECTOR(bias_add)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const float *x = call->in[0], *bias = call->in[1];
-    float *y = call->out[0];
+    const number *x = call->in[0];
+    const float *bias = call->in[1];
+    number *y = call->out[0];
     assert(shape->out > 0 && shape->width % shape->out == 0);
     for (int64_t m = shape->rows * (shape->width / shape->out); m > 0; m--) {
-        for (int64_t i = 0; i < shape->out; i++) y[i] = x[i] + bias[i];
+        int64_t i = 0;
+        for (; i + LANES <= shape->out; i += LANES)
+            v_store(y + i, v_load(x + i) + v_load(bias + i));
+        int64_t rest = shape->out - i;
+        v_store_some(y + i, v_load_some(x + i, rest) + v_load_some(bias + i, rest), rest);
         x += shape->out;
         y += shape->out;
     }
@@ -202,6 +207,6 @@ int VECTOR(bias_add)(const struct weir__op_call *call) {
 
 int VECTOR(copy)(const struct weir__op_call *call) {
     memcpy(call->out[0], call->in[0],
-           (size_t)(call->shape->rows * call->shape->width) * sizeof(float));
+           (size_t)(call->shape->rows * call->shape->width) * sizeof(number));
     return WEIR_OK;
 }

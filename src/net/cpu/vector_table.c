@@ -23,7 +23,24 @@
                          .pack = VECTOR(pack_conv2d),                                              \
                          .library = "vector"}
 
-const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT] = {
+const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
+    ROW_CUT(gelu, NUMBERS),
+    ROW_CUT(gelu_grad, NUMBERS),
+    ROW_CUT(relu, NUMBERS),
+    ROW_CUT(relu_grad, NUMBERS),
+    ROW_CUT(leaky_relu, NUMBERS),
+    ROW_CUT(leaky_relu_grad, NUMBERS),
+    ROW_CUT(silu, NUMBERS),
+    ROW_CUT(silu_grad, NUMBERS),
+    ROW_CUT(sigmoid, NUMBERS),
+    ROW_CUT(sigmoid_grad, NUMBERS),
+    ROW_CUT(tanh, NUMBERS),
+    ROW_CUT(tanh_grad, NUMBERS),
+    ROW_CUT(add, NUMBERS),
+    ROW_CUT(multiply, NUMBERS),
+    ROW(bias_add),
+    ROW_CUT(copy, NUMBERS),
+#if !defined(WEIR_STORED_BF16) /* not stored as bf16 yet */
     ROW_MEASURED(linear),
     ROW_MEASURED(linear_grad_input),
     ROW_MEASURED(linear_grad_weight),
@@ -45,25 +62,9 @@ const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT] = {
     ROW_MEASURED(attention_grad),
     ROW_CUT(softmax, TOKENS),
     ROW_CUT(softmax_grad, TOKENS),
-    ROW_CUT(gelu, NUMBERS),
-    ROW_CUT(gelu_grad, NUMBERS),
-    ROW_CUT(relu, NUMBERS),
-    ROW_CUT(relu_grad, NUMBERS),
-    ROW_CUT(leaky_relu, NUMBERS),
-    ROW_CUT(leaky_relu_grad, NUMBERS),
-    ROW_CUT(silu, NUMBERS),
-    ROW_CUT(silu_grad, NUMBERS),
-    ROW_CUT(sigmoid, NUMBERS),
-    ROW_CUT(sigmoid_grad, NUMBERS),
-    ROW_CUT(tanh, NUMBERS),
-    ROW_CUT(tanh_grad, NUMBERS),
     ROW_CUT_MEASURED(dropout, ROWS, dropout),
     ROW_CUT_MEASURED(dropout_add, ROWS, dropout),
     ROW_CUT_MEASURED(dropout2d, ROWS, instance_norm),
-    ROW_CUT(add, NUMBERS),
-    ROW_CUT(multiply, NUMBERS),
-    ROW(bias_add),
-    ROW_CUT(copy, NUMBERS),
     [WEIR__OP_narrow] = {.run = VECTOR(copy), .library = "vector"},
     [WEIR__OP_widen] = {.run = VECTOR(copy), .library = "vector"},
     ROW_CUT(transpose, ROWS),
@@ -89,4 +90,5 @@ const struct weir__kernel VECTOR(f32)[WEIR__OP_COUNT] = {
     ROW_CUT(bce_with_logits_grad, NUMBERS),
     ROW_MEASURED(attention_cached),
     ROW(position_cached),
+#endif
 };
