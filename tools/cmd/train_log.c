@@ -70,10 +70,14 @@ static bool can_be_made(const char *path) {
     snprintf(folder, sizeof folder, "%s", path);
     while (access(folder, F_OK) != 0) {
         char *slash = strrchr(folder, '/');
-        if (slash == NULL) snprintf(folder, sizeof folder, "./");
-        else if (slash[1] != '\0') slash[1] = '\0';
-        else if (slash == folder) break;
-        else *slash = '\0';
+        if (slash == NULL)
+            snprintf(folder, sizeof folder, "./");
+        else if (slash[1] != '\0')
+            slash[1] = '\0';
+        else if (slash == folder)
+            break;
+        else
+            *slash = '\0';
     }
     struct stat facts;
     bool file = stat(folder, &facts) == 0 && !S_ISDIR(facts.st_mode);
