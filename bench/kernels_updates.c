@@ -18,6 +18,7 @@ struct kernel_updates {
     struct net_parameters parameters;
     struct net_flat_arrays flat;
     struct update updates[NET_UPDATES];
+    size_t workspace_bytes;
     double squares[WEIR__COUNT_OF(((struct net_parameters *)0)->spans)];
     size_t bytes; /* of an array */
 };
@@ -46,7 +47,8 @@ static bool is_right(struct bench *bench, const struct update *own) {
         numbers[0][NET_SECOND][i] *= numbers[0][NET_SECOND][i];
     memcpy(numbers[1], numbers[0], sizeof numbers[0]);
     for (int k = 0; k < 2; k++) {
-        struct net_flat_arrays flat = {.squares = &squares[k]};
+        double piece;
+        struct net_flat_arrays flat = {.squares = &squares[k], .workspace = &piece};
         for (int a = 0; a < NET_ARRAYS; a++) flat.arrays[a] = numbers[k][a];
         bench_check(net_update_run(calls[k], own->update, &spans, &flat, CHECKED),
                     own->kernel.label);
@@ -66,6 +68,9 @@ struct kernel_updates *kernel_updates_new(struct bench *bench, struct kernels *k
     all->kernels = kernels;
     all->bytes = numbers * sizeof(float);
     all->flat.squares = all->squares;
+    const struct weir__spans spans = {all->parameters.spans, all->parameters.count, NULL};
+    all->workspace_bytes = kernels->level->flat->squares_workspace(&spans);
+    all->flat.workspace = kernels_take(kernels, all->workspace_bytes);
     for (int a = 0; a < NET_ARRAYS; a++) {
         all->flat.arrays[a] = kernels_take(kernels, all->bytes); /* squares: 0 */
         if (a != NET_SECOND) kernels_fill(bench, all->flat.arrays[a], numbers);
@@ -85,4 +90,5 @@ struct kernel_updates *kernel_updates_new(struct bench *bench, struct kernels *k
 void kernel_updates_clean_up(struct kernel_updates *updates) {
     for (int a = 0; a < NET_ARRAYS; a++)
         kernels_give(updates->kernels, updates->flat.arrays[a], updates->bytes);
+    kernels_give(updates->kernels, updates->flat.workspace, updates->workspace_bytes);
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # figures.sh [--check] [WEIR]: what the pages print below a line '    $ weir …' is that command's
-# output. Writes it anew, and the picture of docs/schedules.md; with --check it only looks, at
-# those that do not depend on the machine. WEIR is zig-out/bin/weir.
+# output. Writes it anew, the picture of docs/schedules.md and what the README shows of its first
+# command, which trains for some minutes; with --check it only looks, at those that do not depend on
+# the machine. WEIR is zig-out/bin/weir.
 set -eu
 check=no
 if [ "${1:-}" = --check ]; then
@@ -65,6 +66,26 @@ if [ $check = no ]; then
     cp "$made/schedules.svg" docs/schedules.svg
 elif ! cmp "$made/schedules.svg" docs/schedules.svg >&2; then
     status=1
+fi
+# In the README from the line 'processor' to the line 'speed'.
+if [ $check = no ]; then
+    echo "training as the README's first command does" >&2
+    {
+        "$weir" doctor | grep -E '^(processor|cores|kernels) '
+        echo
+        "$weir" train --save "$made/gpt.safetensors" |
+            awk '/^update [0-9]+: /, /^F forward/ { print }
+                 /^validation / { print "" }
+                 /^(validation|speed) / { print }'
+    } > "$made/first"
+    awk -v first="$made/first" '
+        /^    processor  / {
+            while ((getline text < first) > 0) print text == "" ? "" : "    " text
+            inside = 1
+        }
+        !inside { print }
+        /^    speed  / { inside = 0 }' README.md > "$made/page"
+    cp "$made/page" README.md
 fi
 [ $status = 0 ] || echo "the pages print other figures: run docs/figures.sh" >&2
 exit $status

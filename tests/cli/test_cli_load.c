@@ -150,6 +150,9 @@ static void test_a_part_is_loaded_where_that_is_wanted(void) {
     weir__safetensors_close(file);
     CLI_CODE(&run, 2, TINY "--load-strict false --resume %s", f, f, f, f, f, out);
     CHECK_CONTAINS(run.output, "--load and --resume: a resumed run has its weights");
+    write_weights(path, WEIR_I32, wide, NULL, false); /* of no use, as a head of another size */
+    CLI_CODE(&run, 2, TINY "--load-strict false", f, f, f, f, f);
+    CHECK_CONTAINS(run.output, "f32 [2, 3]: a layer of another \"name\" in the model file keeps");
     static const double exact[6];
     write_weights(path, WEIR_F64, exact, NULL, false);
     CHECK_EQ_INT(

@@ -107,6 +107,9 @@ static void test_a_resumed_run_refuses_what_cannot_go_on(void) {
     CHECK_CONTAINS(run.output, "has done 4: give more");
     CLI_CODE(&run, 2, TRAIN " --steps 9 --resume %s/a --seed 6", text, text);
     CHECK_CONTAINS(run.output, "was trained with seed 5: leave --seed away");
+    CLI_CODE(&run, 2, TRAIN " --steps 9 --resume %s/a --seed 6 --optimizer sgd", text, text);
+    CHECK_CONTAINS(run.output, "was trained with seed 5: leave --seed away");
+    CHECK_CONTAINS(run.output, "--optimizer is sgd, but ");
     CLI_CODE(&run, 2, TRAIN " --steps 9 --resume %s/a --width 24 --optimizer sgd", text, text);
     CHECK_CONTAINS(run.output, "'wpe.weight' is F32 [8, 16], but the model has f32 [8, 24]");
     CHECK_CONTAINS(run.output, "--optimizer is sgd, but ");

@@ -313,6 +313,12 @@ static void test_a_resumed_run_goes_on_in_its_log(void) {
     CHECK_CONTAINS(run.output, "holds the log of another run (metrics.csv): name another folder");
     CLI_CODE_IN(text, &run, 2, RUN "s --steps 3");
     CHECK_CONTAINS(run.output, "s is a file: name a folder");
+    CLI_CODE_IN(text, &run, 2, RUN "s/below --level sse --schedule none");
+    CHECK_CONTAINS(run.output, "--log-dir s/below: Not a directory: choose another folder");
+    CHECK_CONTAINS(run.output, "there is no such level");
+    CHECK_CONTAINS(run.output, "there is no schedule 'none'");
+    CLI_CODE_IN(text, &run, 2, RUN "/proc/weir --steps 3"); /* as root, only trying tells */
+    CHECK_CONTAINS(run.output, "--log-dir /proc/weir: ");
 }
 
 WEIR_TEST_SUITE(progress, TEST(times_read_as_people_say_them),

@@ -364,8 +364,10 @@ static double square_sum(const struct weir__backend *backend, enum weir_dtype dt
                          const void *data, uint64_t count) {
     const struct weir__span span = {.count = count};
     const struct weir__spans spans = {&span, 1, NULL};
-    double sum = -1;
-    EXPECT_STATUS(backend->flat[dtype]->squares(&spans, data, &sum, NULL), WEIR_OK);
+    double sum = -1, pieces[8];
+    const struct weir__flat_calls *flat = backend->flat[dtype];
+    EXPECT(flat->squares_workspace == NULL || flat->squares_workspace(&spans) <= sizeof pieces);
+    EXPECT_STATUS(flat->squares(&spans, data, &sum, pieces), WEIR_OK);
     return sum;
 }
 
@@ -383,13 +385,49 @@ static void check_square_sum(float *narrow, double *wide, uint64_t count) {
 }
 
 static void test_square_sums_are_in_double(void) {
-    enum { COUNT = 10007 };
-    float *narrow = weir__acquire(test_allocator(), COUNT, sizeof(float));
-    double *wide = weir__acquire(test_allocator(), COUNT, sizeof(double));
+    enum { COUNT = 10007, LARGE = 400003 };
+    float *narrow = weir__acquire(test_allocator(), LARGE, sizeof(float));
+    double *wide = weir__acquire(test_allocator(), LARGE, sizeof(double));
     for (uint64_t count = 0; count < 70; count++) check_square_sum(narrow, wide, count);
     check_square_sum(narrow, wide, COUNT);
-    weir__release(test_allocator(), narrow, COUNT, sizeof(float));
-    weir__release(test_allocator(), wide, COUNT, sizeof(double));
+    check_square_sum(narrow, wide, LARGE);
+    weir__release(test_allocator(), narrow, LARGE, sizeof(float));
+    weir__release(test_allocator(), wide, LARGE, sizeof(double));
+}
+
+/* Long spans are cut into pieces that a team shares: each number once, those between spans never.
+ */
+static void test_updates_reach_each_number_of_long_spans_once(void) {
+    enum { COUNT = 400003 };
+    static const struct weir__span spans[] = {{.first = 5, .count = 65536, .decays = false},
+                                              {.first = 65550, .count = 0},
+                                              {.first = 65550, .count = 334000},
+                                              {.first = 399999, .count = 4}};
+    const struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_SGD, .lr = 1};
+    float *w = weir__acquire(test_allocator(), COUNT, sizeof *w);
+    float *g = weir__acquire(test_allocator(), COUNT, sizeof *g);
+    for (int i = 0; i < COUNT; i++) {
+        w[i] = 0;
+        g[i] = (float)i;
+    }
+    const struct weir__update update = {.optimizer = &optimizer,
+                                        .lr = 1,
+                                        .number = 1,
+                                        .gradient_scale = 1,
+                                        .parameters = w,
+                                        .gradients = g};
+    const struct weir__spans all = {spans, WEIR__COUNT_OF(spans), NULL};
+    EXPECT_STATUS(kernel_fast()->flat[WEIR_F32]->update[optimizer.kind](&all, &update), WEIR_OK);
+    int wrong = 0;
+    for (int i = 0; i < COUNT; i++) {
+        bool inside = false;
+        for (size_t s = 0; s < WEIR__COUNT_OF(spans); s++)
+            inside |= i >= (int)spans[s].first && i < (int)(spans[s].first + spans[s].count);
+        wrong += w[i] != (inside ? -(float)i : 0);
+    }
+    CHECK_EQ_INT(wrong, 0);
+    weir__release(test_allocator(), w, COUNT, sizeof *w);
+    weir__release(test_allocator(), g, COUNT, sizeof *g);
 }
 
 static void test_accumulate_adds(void) {
@@ -417,5 +455,5 @@ WEIR_TEST_SUITE(kernel_cases,
                 TEST(large_numbers_overflow_nothing), TEST(relus_have_their_lower_slope_at_zero),
                 TEST(every_op_has_a_kernel), TEST(every_op_not_listed_has_a_vector_kernel),
                 TEST(threads_are_not_in_the_bits_of_products), TEST(adamw_follows_its_formulas),
-                TEST(sgd_follows_its_formulas), TEST(square_sums_are_in_double),
-                TEST(accumulate_adds))
+                TEST(updates_reach_each_number_of_long_spans_once), TEST(sgd_follows_its_formulas),
+                TEST(square_sums_are_in_double), TEST(accumulate_adds))

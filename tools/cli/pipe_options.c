@@ -3,6 +3,7 @@
 #include "cli/pipe_options.h"
 
 #include "device/device.h"
+#include "net/cpu/level.h"
 #include "weir_profile.h"
 
 #include <inttypes.h>
@@ -315,6 +316,8 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
     fill_devices(options, workers, storage, &net->pipe, faults);
     net->dtype = dtypes[options->dtype];
     net->level = options->level;
+    const struct weir__level *level;
+    (void)weir__level_find(net->level, faults, &level);
     check_dtype(net, workers, faults);
     net->seed = options->seed;
     net->pipe.chunks = options->chunks;

@@ -64,6 +64,27 @@ static void add_score(const struct train *t, struct metrics *m, const struct tas
 
 /* ---- beginning ---- */
 
+/* The nearest folder above that is there. */
+static bool can_be_made(const char *path) {
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    while (access(folder, F_OK) != 0) {
+        char *slash = strrchr(folder, '/');
+        if (slash == NULL)
+            snprintf(folder, sizeof folder, "./");
+        else if (slash[1] != '\0')
+            slash[1] = '\0';
+        else if (slash == folder)
+            break;
+        else
+            *slash = '\0';
+    }
+    struct stat facts;
+    bool file = stat(folder, &facts) == 0 && !S_ISDIR(facts.st_mode);
+    if (file) errno = ENOTDIR;
+    return !file && access(folder, W_OK | X_OK) == 0;
+}
+
 static int make_folders(const char *path) {
     char folder[PATH_MAX];
     struct stat facts;
@@ -91,6 +112,9 @@ void train_log_check(const struct train *t) {
         weir_faults_add(t->faults, "--log-dir '' is no folder: give its name");
     else if (stat(folder, &facts) == 0 && !S_ISDIR(facts.st_mode))
         weir_faults_add(t->faults, "--log-dir %s is a file: name a folder", folder);
+    else if (!can_be_made(folder))
+        weir_faults_add(t->faults, "--log-dir %s: %s: choose another folder", folder,
+                        strerror(errno));
     else if (t->values->resume == NULL && access(csv, F_OK) == 0)
         weir_faults_add(t->faults,
                         "--log-dir %s holds the log of another run (" TRAIN_LOG_CSV
@@ -149,7 +173,11 @@ int train_log_begin(struct train *t, struct train_log *log) {
     if (folder == NULL) return WEIR_OK;
     struct weir__io io = {.error = t->error};
     int number = make_folders(folder);
-    if (number != 0) return weir__io_fail(&io, number, "make", folder);
+    if (number != 0) {
+        weir_faults_add(t->faults, "--log-dir %s: %s: choose another folder", folder,
+                        strerror(number));
+        return WEIR_ERR_ARGUMENT;
+    }
     log->events = -1;
     int status = weir__folder_join(&io, folder, TRAIN_LOG_CSV, log->csv_path);
     if (status != WEIR_OK) return status;

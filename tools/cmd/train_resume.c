@@ -455,6 +455,12 @@ static int refuse_frozen(struct train *t) {
 }
 
 int train_notes_check(struct train *t) {
+    uint64_t seed = t->values->pipe.seed;
+    if (t->progress.seed != seed)
+        weir_faults_add(t->faults,
+                        "--seed %" PRIu64 ": %s was trained with seed %" PRIu64
+                        ": leave --seed away",
+                        seed, t->values->resume, t->progress.seed);
     int status = visit_others(t, refuse_note);
     return status == WEIR_OK ? refuse_frozen(t) : status;
 }
@@ -485,12 +491,17 @@ static void read_order(struct train *t, const struct weir__safetensors *file) {
                         t->values->resume, text);
 }
 
+static void read_seed(struct train *t, const struct weir__safetensors *file, bool given) {
+    const char *text = weir__safetensors_metadata(file, "seed");
+    t->progress.seed = text != NULL ? strtoull(text, NULL, 10) : t->values->pipe.seed;
+    if (!given) t->values->pipe.seed = t->progress.seed;
+}
+
 int train_read_origin(struct train *t, const struct args *args) {
     bool searches = t->values->plan == 1;
     bool chunks = searches && !args_given(args, "chunks");
     bool order = searches && !args_given(args, "schedule");
-    bool seeds = !args_given(args, "seed");
-    if (t->values->resume == NULL || (!seeds && !chunks && !order)) return WEIR_OK;
+    if (t->values->resume == NULL) return WEIR_OK;
     struct weir__io io = {.error = t->error};
     struct weir__safetensors *file;
     int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
@@ -499,10 +510,9 @@ int train_read_origin(struct train *t, const struct args *args) {
         weir_faults_add(t->faults, "%s", t->error->message);
         return status;
     }
-    const char *seed = weir__safetensors_metadata(file, "seed");
     if (chunks) read_chunks(t, file);
     if (order) read_order(t, file);
-    if (seeds && seed != NULL) t->values->pipe.seed = strtoull(seed, NULL, 10);
+    read_seed(t, file, args_given(args, "seed"));
     weir__safetensors_close(file);
     return WEIR_OK;
 }

@@ -94,7 +94,7 @@ static int load_weights(struct train *t) {
     return status;
 }
 
-static int begin_parameters(struct train *t, const struct args *args) {
+static int begin_parameters(struct train *t) {
     uint64_t seed = t->values->pipe.seed;
     if (t->values->resume == NULL) {
         t->progress.seed = seed;
@@ -105,10 +105,6 @@ static int begin_parameters(struct train *t, const struct args *args) {
         net_run_load(t->net, t->values->resume, t->other_state ? NULL : &t->progress, t->faults);
     if (status != WEIR_OK) return status;
     if (t->other_state) return WEIR_OK; /* which is refused, and its progress not read */
-    if (args_given(args, "seed") && t->progress.seed != seed)
-        weir_faults_add(t->faults, "--seed %llu: %s was trained with seed %llu: leave --seed away",
-                        (unsigned long long)seed, t->values->resume,
-                        (unsigned long long)t->progress.seed);
     if (t->progress.step > t->steps)
         weir_faults_add(t->faults, "--steps %llu: %s has done %llu: give more",
                         (unsigned long long)t->steps, t->values->resume,
@@ -183,7 +179,7 @@ static int build_all(struct train *t, const struct args *args) {
 
 /* Another model is said before all the tensors that follow from it; warnings are for runs that go
  * on. */
-static int begin_training(struct train *t, const struct args *args) {
+static int begin_training(struct train *t) {
     bool resumes = t->values->resume != NULL;
     int status = train_notes_make(t, &t->notes);
     t->progress.notes = t->notes.list;
@@ -191,7 +187,7 @@ static int begin_training(struct train *t, const struct args *args) {
     if (status != WEIR_OK) return status;
     if (resumes) status = train_notes_check(t);
     if (status != WEIR_OK) return status;
-    status = begin_parameters(t, args);
+    status = begin_parameters(t);
     if (status != WEIR_OK || t->faults->count > 0 || !resumes) return status;
     return train_notes_warn(t);
 }
@@ -201,7 +197,7 @@ int train_begin(struct train *t, const struct args *args) {
     int status = build_all(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
     t->steps = args_given(args, "epochs") ? train_data_steps(t, values->epochs) : values->steps;
-    status = begin_training(t, args);
+    status = begin_training(t);
     if (status != WEIR_OK || t->faults->count > 0) return status;
     status = weir__dataset_bigram(t->task.dataset, t->eval_rows, &t->bigram);
     if (status != WEIR_OK) return status;

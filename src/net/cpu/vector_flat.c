@@ -30,35 +30,75 @@ static double square_sum(const float *x, uint64_t count) {
     return v_sum8((sum[0] + sum[2]) + (sum[1] + sum[3]));
 }
 
-/** A call's arguments, and what its spans have in common. */
+/* ---- spans, cut into pieces that a team shares ---- */
+
+/** Numbers of a piece, but for a span's last: its sum is one thread's. */
+enum { PIECE = 1 << 16 };
+
+/** A call's arguments, and what its pieces have in common. */
 struct flat_work {
     const struct weir__spans *spans;
     const struct weir__update *update;
     const void *data;
     double *sums;
+    void (*run)(const struct flat_work *work, const struct weir__span *piece, uint64_t number);
 };
 
-/** A part is a span: a span's sum is one thread's. */
-static int share_spans(const struct flat_work *work, weir__team_fn *run) {
+static uint64_t pieces_of(const struct weir__span *span) {
+    return span->count / PIECE + (span->count % PIECE != 0);
+}
+
+static uint64_t count_pieces(const struct weir__spans *spans) {
+    uint64_t count = 0;
+    for (uint32_t s = 0; s < spans->count; s++) count += pieces_of(&spans->list[s]);
+    assert(count <= UINT32_MAX);
+    return count;
+}
+
+static void run_piece(void *context, uint32_t part, uint32_t member) {
+    const struct flat_work *work = context;
+    const struct weir__span *span = work->spans->list;
+    uint64_t number = part;
+    (void)member;
+    for (; number >= pieces_of(span); span++) number -= pieces_of(span);
+    struct weir__span piece = *span;
+    piece.first += number * PIECE;
+    piece.count -= number * PIECE;
+    if (piece.count > PIECE) piece.count = PIECE;
+    work->run(work, &piece, part);
+}
+
+static int share_pieces(const struct flat_work *work) {
     const struct weir_stream *stream = work->spans->stream;
     struct weir__team *team = stream == NULL ? NULL : stream->team;
-    weir__team_run(team, UINT32_MAX, work->spans->count, run, (void *)(uintptr_t)work);
+    weir__team_run(team, UINT32_MAX, (uint32_t)count_pieces(work->spans), run_piece,
+                   (void *)(uintptr_t)work);
     return WEIR_OK;
 }
 
-static void square_span(void *context, uint32_t part, uint32_t member) {
-    const struct flat_work *work = context;
-    const struct weir__span *span = &work->spans->list[part];
-    (void)member;
-    work->sums[span->result] = square_sum((const float *)work->data + span->first, span->count);
+static void square_piece(const struct flat_work *work, const struct weir__span *piece,
+                         uint64_t number) {
+    work->sums[number] = square_sum((const float *)work->data + piece->first, piece->count);
+}
+
+static size_t squares_workspace(const struct weir__spans *spans) {
+    return count_pieces(spans) * sizeof(double);
 }
 
 static int squares(const struct weir__spans *spans, const void *data, double *sums,
                    void *workspace) {
-    (void)workspace;
-    return share_spans(&(struct flat_work){.spans = spans, .data = data, .sums = sums},
-                       square_span);
+    const double *of = workspace;
+    share_pieces(
+        &(struct flat_work){.spans = spans, .data = data, .sums = workspace, .run = square_piece});
+    for (uint32_t s = 0; s < spans->count; s++) {
+        double sum = 0;
+        for (uint64_t i = pieces_of(&spans->list[s]); i > 0; i--) sum += *of++;
+        sums[spans->list[s].result] = sum;
+    }
+    return WEIR_OK;
 }
+
+/* ---- the rest ---- */
 
 static int accumulate(struct weir_stream *stream, void *restrict y, const void *restrict x,
                       uint64_t count) {
@@ -88,11 +128,10 @@ VECTOR_INLINE void adamw_loop(const struct factors *f, uint64_t count, float *re
     }
 }
 
-static void adamw_span(void *context, uint32_t part, uint32_t member) {
-    const struct flat_work *work = context;
+static void adamw_piece(const struct flat_work *work, const struct weir__span *span,
+                        uint64_t number) {
     const struct weir__update *update = work->update;
     const struct weir_optimizer *o = update->optimizer;
-    const struct weir__span *span = &work->spans->list[part];
     double correction1 = 1 - weir__power(o->beta1, update->number);
     double correction2 = 1 - weir__power(o->beta2, update->number);
     struct factors factors = {.scale = (float)update->gradient_scale,
@@ -105,7 +144,7 @@ static void adamw_span(void *context, uint32_t part, uint32_t member) {
                               .decay =
                                   span->decays ? (float)(1 - update->lr * o->weight_decay) : 1};
     uint64_t at = span->first;
-    (void)member;
+    (void)number;
     adamw_loop(&factors, span->count, (float *)update->parameters + at,
                (const float *)update->gradients + at, (float *)update->first + at,
                (float *)update->second + at);
@@ -113,7 +152,7 @@ static void adamw_span(void *context, uint32_t part, uint32_t member) {
 
 static int adamw(const struct weir__spans *spans, const struct weir__update *update) {
     assert(update->number >= 1);
-    return share_spans(&(struct flat_work){.spans = spans, .update = update}, adamw_span);
+    return share_pieces(&(struct flat_work){.spans = spans, .update = update, .run = adamw_piece});
 }
 
 VECTOR_INLINE void sgd_loop(const struct weir__update *update, float decay, uint64_t count,
@@ -136,17 +175,16 @@ static void sgd_plain(const struct weir__update *update, float decay, uint64_t c
     for (uint64_t i = 0; i < count; i++) w[i] -= lr * (g[i] * scale + decay * w[i]);
 }
 
-static void sgd_span(void *context, uint32_t part, uint32_t member) {
-    const struct flat_work *work = context;
+static void sgd_piece(const struct flat_work *work, const struct weir__span *span,
+                      uint64_t number) {
     const struct weir__update *update = work->update;
     const struct weir_optimizer *o = update->optimizer;
-    const struct weir__span *span = &work->spans->list[part];
     bool first = update->number == 1;
     float decay = span->decays ? (float)o->weight_decay : 0;
     float *w = (float *)update->parameters + span->first;
     const float *g = (const float *)update->gradients + span->first;
     float *m = o->momentum == 0 ? NULL : (float *)update->first + span->first;
-    (void)member;
+    (void)number;
     if (m == NULL)
         sgd_plain(update, decay, span->count, w, g);
     else if (first && o->nesterov)
@@ -161,10 +199,11 @@ static void sgd_span(void *context, uint32_t part, uint32_t member) {
 
 static int sgd(const struct weir__spans *spans, const struct weir__update *update) {
     assert(update->first != NULL || update->optimizer->momentum == 0 || spans->count == 0);
-    return share_spans(&(struct flat_work){.spans = spans, .update = update}, sgd_span);
+    return share_pieces(&(struct flat_work){.spans = spans, .update = update, .run = sgd_piece});
 }
 
 const struct weir__flat_calls VECTOR_F32(flat_f32) = {
     .accumulate = accumulate,
     .squares = squares,
+    .squares_workspace = squares_workspace,
     .update = {[WEIR_OPTIMIZER_ADAMW] = adamw, [WEIR_OPTIMIZER_SGD] = sgd}};

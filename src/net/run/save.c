@@ -297,6 +297,7 @@ static bool same_shape(const struct weir__safetensor *tensor,
 }
 
 #define OTHER_MODEL ": choose the model that the file was made with, or another file"
+#define OTHER_NAME ": a layer of another \"name\" in the model file keeps what the seed draws"
 
 /** What is looked for in a file, and who is told. */
 struct wanted {
@@ -324,8 +325,9 @@ static bool check_entry(const struct weir__safetensors *file, struct entry *entr
     }
     bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
     if (number && same_shape(tensor, &entry->parameter)) return true;
-    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s" OTHER_MODEL,
-                    entry->name, weir__safetensor_text(tensor, found, sizeof found), wanted);
+    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->name,
+                    weir__safetensor_text(tensor, found, sizeof found), wanted,
+                    wants->notes != NULL ? OTHER_NAME : OTHER_MODEL);
     return false;
 }
 
