@@ -13,17 +13,35 @@ static void add_rows(number *to, const number *a, const float *b, int64_t count)
                      count - i);
 }
 
+/** Of a part: tokens, columns; and parts of a table's rows. */
+enum { PART_TOKENS = 16, PART_COLUMNS = 128, TABLE_PARTS = 256 };
+/** What a number takes that comes from memory, in multiply-adds. */
+static const double NUMBER = 8;
+
+static int64_t parts_of(int64_t count, int64_t part) {
+    return (count + part - 1) / part;
+}
+
+static void copy_part(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
+    const int64_t *index = call->in[0];
+    int64_t width = call->shape->out, count = call->shape->rows * call->shape->tokens;
+    int64_t first = (int64_t)part * PART_TOKENS;
+    (void)member;
+    for (int64_t m = first; m < count && m < first + PART_TOKENS; m++)
+        row_narrow((number *)call->out[0] + m * width,
+                   (const float *)call->in[1] + index[m] * width, width);
+}
+
 int VECTOR(embedding)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const int64_t *index = call->in[0];
-    const float *table = call->in[1];
-    number *y = call->out[0];
-    int64_t width = shape->out, count = shape->rows * shape->tokens;
-    for (int64_t m = 0; m < count; m++, y += width) {
+    int64_t count = shape->rows * shape->tokens;
+    for (int64_t m = 0; m < count; m++)
         if (index[m] < 0 || index[m] >= shape->in)
             return weir__index_error(call, "token", m, index[m], shape->in);
-        row_narrow(y, table + index[m] * width, width);
-    }
+    weir__share(call, parts_of(count, PART_TOKENS), NUMBER * (double)count * (double)shape->out,
+                copy_part, (void *)(uintptr_t)call);
     return WEIR_OK;
 }
 
@@ -59,28 +77,47 @@ VECTOR_INLINE vfloat chain_sum(const number *dy, const int64_t *next, int64_t m,
     return sum;
 }
 
+/** A row of the table, its columns from `first` up to `end`; `m` begins its chain. */
+static void add_chain(const struct weir__op_call *call, const int64_t *next, int64_t m, float *to,
+                      int64_t first, int64_t end) {
+    const number *dy = call->in[1];
+    int64_t width = call->shape->out, i = first;
+    if (m < 0 && call->overwrite) memset(to + first, 0, (size_t)(end - first) * sizeof *to);
+    if (m < 0) return;
+    for (; i + LANES <= end; i += LANES) {
+        vfloat sum = chain_sum(dy + i, next, m, width, LANES, true);
+        v_store(to + i, call->overwrite ? sum : v_load(to + i) + sum);
+    }
+    if (i == end) return;
+    vfloat sum = chain_sum(dy + i, next, m, width, end - i, false);
+    if (!call->overwrite) sum = v_load_some(to + i, end - i) + sum;
+    v_store_some(to + i, sum, end - i);
+}
+
+/** Some rows of the table, some columns: a token that is everywhere is several threads' too. */
+static void add_part(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
+    const struct weir__op_shape *shape = call->shape;
+    const int64_t *first = call->workspace;
+    int64_t width = shape->out, across = parts_of(width, PART_COLUMNS);
+    int64_t rows = parts_of(shape->in, TABLE_PARTS), v = part / across * rows;
+    int64_t begin = part % across * PART_COLUMNS, end = begin + PART_COLUMNS;
+    int64_t last = v + rows < shape->in ? v + rows : shape->in;
+    (void)member;
+    for (; v < last; v++)
+        add_chain(call, first + shape->in, first[v], (float *)call->out[0] + v * width, begin,
+                  end < width ? end : width);
+}
+
 int VECTOR(embedding_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const number *dy = call->in[1];
-    float *to = call->out[0];
-    int64_t width = shape->out, *first = call->workspace, *next = first + shape->in;
+    int64_t *first = call->workspace, *next = first + shape->in;
+    int64_t parts = parts_of(shape->in, parts_of(shape->in, TABLE_PARTS));
     int status = chain_tokens(call, first, next);
     if (status != WEIR_OK) return status;
-    for (int64_t v = 0; v < shape->in; v++, to += width) {
-        if (first[v] < 0) {
-            if (call->overwrite) memset(to, 0, (size_t)width * sizeof(float));
-            continue;
-        }
-        int64_t i = 0;
-        for (; i + LANES <= width; i += LANES) {
-            vfloat sum = chain_sum(dy + i, next, first[v], width, LANES, true);
-            v_store(to + i, call->overwrite ? sum : v_load(to + i) + sum);
-        }
-        if (i == width) continue;
-        vfloat sum = chain_sum(dy + i, next, first[v], width, width - i, false);
-        if (!call->overwrite) sum = v_load_some(to + i, width - i) + sum;
-        v_store_some(to + i, sum, width - i);
-    }
+    double numbers = (double)(shape->rows * shape->tokens + shape->in) * (double)shape->out;
+    weir__share(call, parts * parts_of(shape->out, PART_COLUMNS), NUMBER * numbers, add_part,
+                (void *)(uintptr_t)call);
     return WEIR_OK;
 }
 
@@ -96,12 +133,13 @@ int VECTOR(position_add)(const struct weir__op_call *call) {
 }
 
 /** Positions are one flat array here: each number is a sum over rows of the micro-batch. */
-int VECTOR(position_grad)(const struct weir__op_call *call) {
-    assert(call->shape->tokens <= call->shape->table);
+static void add_positions(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
     float *to = call->out[0];
-    int64_t used = shape->tokens * shape->width;
-    for (int64_t i = 0; i < used; i += LANES) {
+    int64_t used = shape->tokens * shape->width, first = (int64_t)part * PART_COLUMNS;
+    (void)member;
+    for (int64_t i = first; i < used && i < first + PART_COLUMNS; i += LANES) {
         const number *dy = (const number *)call->in[0] + i;
         int64_t count = used - i < LANES ? used - i : LANES;
         vfloat sum = v_all(0);
@@ -109,8 +147,17 @@ int VECTOR(position_grad)(const struct weir__op_call *call) {
         if (!call->overwrite) sum = v_load_some(to + i, count) + sum;
         v_store_some(to + i, sum, count);
     }
+}
+
+int VECTOR(position_grad)(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    int64_t used = shape->tokens * shape->width;
+    assert(shape->tokens <= shape->table);
+    weir__share(call, parts_of(used, PART_COLUMNS), NUMBER * (double)(shape->rows * used),
+                add_positions, (void *)(uintptr_t)call);
     if (call->overwrite)
-        memset(to + used, 0, (size_t)(shape->table * shape->width - used) * sizeof(float));
+        memset((float *)call->out[0] + used, 0,
+               (size_t)(shape->table * shape->width - used) * sizeof(float));
     return WEIR_OK;
 }
 

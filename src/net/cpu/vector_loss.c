@@ -41,24 +41,40 @@ int VECTOR(softmax_grad)(const struct weir__op_call *call) {
 
 /* ---- cross-entropy ---- */
 
+/** Tokens of a part. */
+enum { PART_TOKENS = 16 };
+/** What an exponential takes, in multiply-adds. */
+static const double EXPONENTIAL = 16;
+
+static void total_part(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
+    float *largests = call->out[1], *totals = call->out[2];
+    int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
+    int64_t first = (int64_t)part * PART_TOKENS;
+    const number *logits = (const number *)call->in[0] + first * width;
+    (void)member;
+    for (int64_t m = first; m < count && m < first + PART_TOKENS; m++, logits += width) {
+        largests[m] = row_largest(logits, sizeof *logits, width);
+        totals[m] = row_exponentials(logits, sizeof *logits, largests[m], width, NULL);
+    }
+}
+
 int VECTOR(cross_entropy)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const number *logits = call->in[0];
     const int64_t *target = call->in[1];
-    float *largests = call->out[1], *totals = call->out[2];
+    const float *largests = call->out[1], *totals = call->out[2];
     int64_t width = shape->width, count = shape->rows * shape->tokens;
     double sum = 0;
-    for (int64_t m = 0; m < count; m++, logits += width) {
-        bool ignored = target[m] == shape->ignore_index;
-        if (!ignored && (target[m] < 0 || target[m] >= width))
+    for (int64_t m = 0; m < count; m++)
+        if (target[m] != shape->ignore_index && (target[m] < 0 || target[m] >= width))
             return weir__index_error(call, "target", m, target[m], width);
-        float largest = row_largest(logits, sizeof *logits, width);
-        float total = row_exponentials(logits, sizeof *logits, largest, width, NULL);
-        largests[m] = largest;
-        totals[m] = total;
-        if (ignored) continue;
+    weir__share(call, (count + PART_TOKENS - 1) / PART_TOKENS,
+                EXPONENTIAL * (double)count * (double)width, total_part, (void *)(uintptr_t)call);
+    for (int64_t m = 0; m < count; m++, logits += width) {
+        if (target[m] == shape->ignore_index) continue;
         double logit = (double)v_load_one(logits + target[m]);
-        sum += (double)v_log(v_all(total))[0] + ((double)largest - logit);
+        sum += (double)v_log(v_all(totals[m]))[0] + ((double)largests[m] - logit);
     }
     *(double *)call->out[0] = weir__weighted(sum, call->loss_weight);
     return WEIR_OK;
