@@ -24,6 +24,9 @@
                          .library = "vector"}
 
 const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
+    ROW_MEASURED(linear),
+    ROW_MEASURED(linear_grad_input),
+    ROW_MEASURED(linear_grad_weight),
     ROW_CUT(gelu, NUMBERS),
     ROW_CUT(gelu_grad, NUMBERS),
     ROW_CUT(relu, NUMBERS),
@@ -41,9 +44,6 @@ const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
     ROW(bias_add),
     ROW_CUT(copy, NUMBERS),
 #if !defined(WEIR_STORED_BF16) /* not stored as bf16 yet */
-    ROW_MEASURED(linear),
-    ROW_MEASURED(linear_grad_input),
-    ROW_MEASURED(linear_grad_weight),
     ROW_CONVOLUTION(conv2d),
     ROW_CONVOLUTION(conv2d_grad_input),
     ROW_MEASURED(conv2d_grad_weight),
