@@ -67,24 +67,13 @@ pub fn target(b: *Build, base: Build.ResolvedTarget, level: Level) Build.Resolve
 
 /// Files of src/net/cpu whose kernels store floats, whatever activations are stored as.
 const float_files: []const []const u8 = &.{
-    "vector_attention.c",
-    "vector_attention_grad.c",
     "vector_backend.c",
-    "vector_cached.c",
     "vector_conv.c",
     "vector_conv_single.c",
     "vector_conv_walk.c",
     "vector_conv_weight.c",
-    "vector_dropout.c",
     "vector_flat.c",
-    "vector_gather.c",
-    "vector_image.c",
-    "vector_instance_norm.c",
-    "vector_loss.c",
-    "vector_norm.c",
     "vector_panel.c",
-    "vector_pool.c",
-    "vector_rms.c",
 };
 
 /// Files of that level; those named so are of no other.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: the vector functions keep the error bounds that net/cpu/vector.h states, and sums have the
- * order that it states. Method: dense sweeps against the C library in double, in units of the last
+ * order that it states; bf16 is loaded and stored right. Method: dense sweeps against the C library in double, in units of the last
  * place of the exact result; products with panels against plain loops, whole numbers exactly.
  * Compiled for each level, into a suite of its own.
  */
@@ -133,18 +133,92 @@ static void test_lanes_are_summed_in_halves(void) {
     CHECK(v_largest(v_load(x)) == largest);
 }
 
+/** The same for numbers of either kind; whole ones up to 16 are the same in both. */
+#define EXPECT_SOME(type, count)                                                                   \
+    do {                                                                                           \
+        type *x = weir__acquire(test_allocator(), (size_t)(count), sizeof(type));                  \
+        type *y = weir__acquire(test_allocator(), (size_t)(count), sizeof(type));                  \
+        for (int i = 0; i < (count); i++) v_store_one(x + i, (float)(i + 1));                      \
+        vfloat v = v_load_some(x, count);                                                          \
+        for (int i = 0; i < LANES; i++) EXPECT(v[i] == (i < (count) ? (float)(i + 1) : 0));        \
+        v_store_some(y, v, count); /* the allocator's guards see a lane too many */                \
+        EXPECT_EQ_BYTES(x, y, (size_t)(count) * sizeof(type));                                     \
+        for (int i = 0; i < (count); i++) EXPECT(v_load_one(y + i) == (float)(i + 1));             \
+        weir__release(test_allocator(), x, (size_t)(count), sizeof(type));                         \
+        weir__release(test_allocator(), y, (size_t)(count), sizeof(type));                         \
+    } while (0)
+
 static void test_partial_loads_and_stores_keep_to_their_lanes(void) {
     NEED_LEVEL;
     for (int count = 0; count <= LANES; count++) {
-        float *x = weir__acquire(test_allocator(), (size_t)count, sizeof(float));
-        float *y = weir__acquire(test_allocator(), (size_t)count, sizeof(float));
-        for (int i = 0; i < count; i++) x[i] = (float)(i + 1);
-        vfloat v = v_load_some(x, count);
-        for (int i = 0; i < LANES; i++) EXPECT(v[i] == (i < count ? (float)(i + 1) : 0));
-        v_store_some(y, v, count); /* the allocator's guards see a lane too many */
-        EXPECT_EQ_BYTES(x, y, (size_t)count * sizeof(float));
-        weir__release(test_allocator(), x, (size_t)count, sizeof(float));
-        weir__release(test_allocator(), y, (size_t)count, sizeof(float));
+        EXPECT_SOME(float, count);
+        EXPECT_SOME(struct weir__bf16, count);
+    }
+}
+
+/* ---- bf16 ---- */
+
+/** The magnitude that the bits stand for, by their exponent and fraction; infinity's would be the
+ * next power of two. */
+static double magnitude_of_bf16(uint16_t bits) {
+    int exponent = bits >> 7 & 0xff, fraction = bits & 0x7f;
+    return exponent == 0 ? ldexp(fraction, -133) : ldexp(128 + fraction, exponent - 134);
+}
+
+static bool is_bf16_nan(uint16_t bits) {
+    return (bits & 0x7fff) > 0x7f80;
+}
+
+static void test_every_bf16_is_loaded_exactly(void) {
+    NEED_LEVEL;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        struct weir__bf16 stored[LANES], again[LANES];
+        for (uint32_t i = 0; i < LANES; i++) stored[i].bits = (uint16_t)(bits + i);
+        vfloat v = v_load(stored);
+        double wanted = magnitude_of_bf16((uint16_t)bits);
+        if ((bits & 0x7fff) == 0x7f80) wanted = INFINITY;
+        if (is_bf16_nan((uint16_t)bits)) {
+            CHECK(isnan(v[0]) && isnan(v_load_one(stored)));
+        } else {
+            CHECK(fabs((double)v[0]) == wanted && !signbit(v[0]) == (bits < 0x8000));
+            CHECK(v_load_one(stored) == v[0]);
+        }
+        v_store(again, v);
+        for (uint32_t i = 0; i < LANES; i++)
+            if (!is_bf16_nan(stored[i].bits)) CHECK(again[i].bits == stored[i].bits);
+    }
+}
+
+/** The nearer of the two bf16 around a float, or the one whose last bit is 0. */
+static uint16_t nearest_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint16_t inner = (uint16_t)(bits >> 16), outer = (uint16_t)(inner + 1);
+    if (isinf(x)) return inner;
+    double up = magnitude_of_bf16(outer) - fabs((double)x);
+    double down = fabs((double)x) - magnitude_of_bf16(inner);
+    if (down == up) return inner % 2 == 0 ? inner : outer;
+    return down < up ? inner : outer;
+}
+
+static void expect_narrowed(uint32_t bits) {
+    float x;
+    struct weir__bf16 lanes[LANES], one;
+    memcpy(&x, &bits, sizeof x);
+    v_store(lanes, v_all(x));
+    v_store_one(&one, x);
+    bool quiet = is_bf16_nan(one.bits) && (one.bits & 0x40) != 0;
+    if (lanes[5].bits != one.bits || (isnan(x) ? !quiet : one.bits != nearest_bf16(x)))
+        TEST_FAIL("%08x becomes %04x", bits, one.bits);
+}
+
+/** Around every bf16: ties and their neighbours, denormals, what overflows, NaNs. */
+static void test_floats_are_narrowed_to_the_nearest_bf16(void) {
+    static const uint32_t lower[] = {0, 1, 0x1234, 0x7fff, 0x8000, 0x8001, 0xffff};
+    NEED_LEVEL;
+    for (uint32_t upper = 0; upper < 0x10000 && !test_has_failed(); upper++) {
+        for (size_t i = 0; i < WEIR__COUNT_OF(lower); i++) expect_narrowed(upper << 16 | lower[i]);
+        expect_narrowed(upper << 16 | (uint32_t)test_random_below(0x10000));
     }
 }
 
@@ -223,5 +297,6 @@ SUITE_OF(WEIR_LEVEL, TEST(exp_is_within_2_ulp), TEST(log_is_within_2_ulp),
          TEST(log_above_1_is_within_2_ulp), TEST(tanh_is_within_3_ulp),
          TEST(normal_share_is_within_2_ulp_of_1), TEST(sigmoid_is_within_3_and_5_ulp),
          TEST(lanes_are_summed_in_halves), TEST(partial_loads_and_stores_keep_to_their_lanes),
+         TEST(every_bf16_is_loaded_exactly), TEST(floats_are_narrowed_to_the_nearest_bf16),
          TEST(panel_products_of_whole_numbers_are_exact),
          TEST(packing_moves_every_number_to_its_place))

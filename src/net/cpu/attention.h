@@ -18,8 +18,14 @@ struct weir__head {
     int64_t padded;        /**< size, up to a multiple of 16: the row of packed matrices */
     bool sees_all;         /**< a query sees every key, not only those up to its own */
     float scale;           /**< 1 / sqrt(size) */
-    const float *q, *k, *v;
+    const number *q, *k, *v;
     const float *lse; /**< (T); the backward pass only */
+};
+
+/** All tokens' keys or values as products read them, `step` floats apart. */
+struct weir__head_rows {
+    const float *at;
+    int64_t step;
 };
 
 /** Multiply-adds of all heads' forward pass. */
@@ -30,6 +36,10 @@ struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape);
 int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first);
 /** Queries in the block from `first` on: 32, or what is left. */
 int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first);
+/** `numbers` (k or v) themselves where they are floats; else `packed` (T, padded), which is to hold
+ * them. */
+struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *numbers,
+                                         const float *packed);
 /** c (rows, head's padded size) by panels of columns; a, b, modes and distances as in `panel`,
  * whose columns are ignored. */
 void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel);

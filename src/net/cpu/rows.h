@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * What softmax, losses and attention do to a row of numbers. Rows are summed in two vectors of
- * partial sums, whole pairs of vectors first. Always inlined, as vector.h.
+ * What softmax, losses and attention do to a row of numbers, or of floats: `each` is the size of
+ * one. Rows are summed in two vectors of partial sums, whole pairs of vectors first. Always
+ * inlined, as vector.h.
  */
 #ifndef WEIR_CPU_ROWS_H
 #define WEIR_CPU_ROWS_H
@@ -10,25 +11,32 @@
 
 #include <math.h>
 
+VECTOR_INLINE vfloat row_at(const void *row, const size_t each, int64_t i, int64_t count) {
+    return each == sizeof(float) ? v_load_some((const float *)row + i, count)
+                                 : v_load_some((const number *)row + i, count);
+}
+
 /** The largest number; NaNs are passed over. */
-VECTOR_INLINE float row_largest(const float *x, int64_t width) {
+VECTOR_INLINE float row_largest(const void *x, const size_t each, int64_t width) {
     vfloat largest = v_all(-INFINITY);
     int64_t i = 0;
-    for (; i + LANES <= width; i += LANES) largest = v_max(v_load(x + i), largest);
+    for (; i + LANES <= width; i += LANES) largest = v_max(row_at(x, each, i, LANES), largest);
     if (i < width) {
         vint inside = v_lane_numbers() < (int32_t)(width - i);
-        vfloat rest = v_select(inside, v_load_some(x + i, width - i), v_all(-INFINITY));
+        vfloat rest = v_select(inside, row_at(x, each, i, width - i), v_all(-INFINITY));
         largest = v_max(rest, largest);
     }
     return v_largest(largest);
 }
 
 /** The sum of exp(x - largest); `to` takes the terms unless it is NULL, and may be x. */
-VECTOR_INLINE float row_exponentials(const float *x, float largest, int64_t width, float *to) {
+VECTOR_INLINE float row_exponentials(const void *x, const size_t each, float largest, int64_t width,
+                                     float *to) {
     vfloat even = v_all(0), odd = v_all(0);
     int64_t i = 0;
     for (; i + 2 * LANES <= width; i += 2 * LANES) {
-        vfloat a = v_exp(v_load(x + i) - largest), b = v_exp(v_load(x + i + LANES) - largest);
+        vfloat a = v_exp(row_at(x, each, i, LANES) - largest);
+        vfloat b = v_exp(row_at(x, each, i + LANES, LANES) - largest);
         if (to != NULL) {
             v_store(to + i, a);
             v_store(to + i + LANES, b);
@@ -38,7 +46,7 @@ VECTOR_INLINE float row_exponentials(const float *x, float largest, int64_t widt
     }
     for (; i < width; i += LANES) {
         int64_t count = width - i < LANES ? width - i : LANES;
-        vfloat p = v_exp(v_load_some(x + i, count) - largest);
+        vfloat p = v_exp(row_at(x, each, i, count) - largest);
         if (to != NULL) v_store_some(to + i, p, count);
         even += v_select(v_lane_numbers() < (int32_t)count, p, v_all(0));
     }
@@ -46,7 +54,7 @@ VECTOR_INLINE float row_exponentials(const float *x, float largest, int64_t widt
 }
 
 /** The sum of a * b. */
-VECTOR_INLINE float row_product(const float *a, const float *b, int64_t width) {
+VECTOR_INLINE float row_product(const number *a, const number *b, int64_t width) {
     vfloat even = v_all(0), odd = v_all(0);
     int64_t i = 0;
     for (; i + 2 * LANES <= width; i += 2 * LANES) {
@@ -56,6 +64,18 @@ VECTOR_INLINE float row_product(const float *a, const float *b, int64_t width) {
     for (; i + LANES <= width; i += LANES) even = v_fma(v_load(a + i), v_load(b + i), even);
     if (i < width) odd = v_fma(v_load_some(a + i, width - i), v_load_some(b + i, width - i), odd);
     return v_sum(even + odd);
+}
+
+VECTOR_INLINE void row_narrow(number *to, const float *from, int64_t width) {
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) v_store(to + i, v_load(from + i));
+    v_store_some(to + i, v_load_some(from + i, width - i), width - i);
+}
+
+VECTOR_INLINE void row_widen(float *to, const number *from, int64_t width) {
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) v_store(to + i, v_load(from + i));
+    v_store_some(to + i, v_load_some(from + i, width - i), width - i);
 }
 
 #endif

@@ -182,6 +182,11 @@ VECTOR_INLINE void v_store_some_bf16(struct weir__bf16 *to, vfloat v, int64_t co
 #endif
 }
 
+/** As it would be loaded again. */
+VECTOR_INLINE vfloat v_as_stored(vfloat v) {
+    return sizeof(number) == sizeof(float) ? v : v_from_bf16(v_to_bf16(v));
+}
+
 VECTOR_INLINE float v_load_one_bf16(const struct weir__bf16 *from) {
     return v_from_bf16((vhalf){from->bits})[0];
 }

@@ -39,6 +39,13 @@ int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first) {
     return first + WEIR__PANEL < head->tokens ? WEIR__PANEL : head->tokens - first;
 }
 
+struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *numbers,
+                                         const float *packed) {
+    if (sizeof *numbers < sizeof *packed)
+        return (struct weir__head_rows){packed, head->padded};
+    return (struct weir__head_rows){(const void *)numbers, 3 * head->width};
+}
+
 void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel) {
     assert(head->padded % LANES == 0);
     struct weir__panel part = *panel;
@@ -54,6 +61,7 @@ void VECTOR(head_product)(const struct weir__head *head, const struct weir__pane
 
 struct forward_areas {
     float *values;  /* (T, padded) */
+    float *keys;    /* the same, where they are packed */
     float *queries; /* a panel: (size, 32) */
     float *scores;  /* (T, 32) */
     float *y;       /* (32, padded) */
@@ -61,12 +69,13 @@ struct forward_areas {
 
 static size_t lay_out(const struct weir__head *head, float *memory, struct forward_areas *areas) {
     size_t tokens = (size_t)head->tokens, padded = (size_t)head->padded;
-    size_t values = 0, queries = values + tokens * padded;
+    size_t values = 0, keys = values + tokens * padded;
+    size_t queries = keys + (sizeof(number) < sizeof(float) ? tokens * padded : 0);
     size_t scores = queries + (size_t)head->size * WEIR__PANEL;
     size_t y = scores + tokens * WEIR__PANEL, end = y + WEIR__PANEL * padded;
     if (memory != NULL)
-        *areas =
-            (struct forward_areas){memory + values, memory + queries, memory + scores, memory + y};
+        *areas = (struct forward_areas){memory + values, memory + keys, memory + queries,
+                                        memory + scores, memory + y};
     return end;
 }
 
@@ -116,7 +125,7 @@ VECTOR_INLINE void exponentials(float *scores, int64_t keys, const vfloat larges
 
 /** y (queries, size) = exponentials^T * v / sums. */
 static void weigh_values(const struct weir__head *head, const struct forward_areas *areas,
-                         int64_t first, const float *sums, float *y) {
+                         int64_t first, const float *sums, number *y) {
     int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
     for (int64_t j = 0; j < keys; j += KEYS_AT_ONCE) {
         struct weir__panel panel = {.a = areas->scores + j * WEIR__PANEL,
@@ -141,15 +150,16 @@ static void weigh_values(const struct weir__head *head, const struct forward_are
 }
 
 static void attend_block(const struct weir__head *head, const struct forward_areas *areas,
-                         int64_t first, float *y, float *lse) {
+                         int64_t first, number *y, float *lse) {
     assert(first % WEIR__PANEL == 0);
     int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
     int64_t stride = 3 * head->width;
     VECTOR(panel_pack_rows)
     (areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries, head->size,
      head->scale);
-    struct weir__panel panel = {.a = head->k,
-                                .a_row = stride,
+    const struct weir__head_rows k = VECTOR(head_rows)(head, head->k, areas->keys);
+    struct weir__panel panel = {.a = k.at,
+                                .a_row = k.step,
                                 .a_step = 1,
                                 .b = areas->queries,
                                 .b_row = WEIR__PANEL,
@@ -184,13 +194,16 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     struct forward_areas areas = {0};
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
     int64_t row = part / shape->heads, column = part % shape->heads * head.size;
-    head.q = (const float *)call->in[0] + row * head.tokens * 3 * head.width + column;
+    head.q = (const number *)call->in[0] + row * head.tokens * 3 * head.width + column;
     head.k = head.q + head.width;
     head.v = head.k + head.width;
     float *lse = (float *)call->out[1] + part * head.tokens;
-    float *y = (float *)call->out[0] + row * head.tokens * head.width + column;
+    number *y = (number *)call->out[0] + row * head.tokens * head.width + column;
     VECTOR(panel_pack)
     (areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size, head.tokens, 1);
+    if (VECTOR(head_rows)(&head, head.k, areas.keys).at == areas.keys)
+        VECTOR(panel_pack)
+        (areas.keys, head.padded, head.padded, head.k, 3 * head.width, head.size, head.tokens, 1);
     for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
         attend_block(&head, &areas, first, y + first * head.width, lse + first);
 }

@@ -16,6 +16,7 @@ enum { KEYS_AT_ONCE = 64 };
 
 struct grad_areas {
     float *keys, *dkeys, *dvalues;  /* (T, padded) */
+    float *values;                  /* the same, where they are packed */
     float *query_panel, *dy_panel;  /* (size, 32): queries in lanes */
     float *queries, *dy, *dqueries; /* (32, padded) */
     float *p, *dscores;             /* (KEYS_AT_ONCE, 32) */
@@ -24,6 +25,7 @@ struct grad_areas {
 static size_t lay_out(const struct weir__head *head, float *memory, struct grad_areas *areas) {
     size_t all = (size_t)(head->tokens * head->padded), panel = (size_t)head->size * WEIR__PANEL;
     size_t block = (size_t)head->padded * WEIR__PANEL, scores = KEYS_AT_ONCE * WEIR__PANEL;
+    size_t values = sizeof(number) < sizeof(float) ? all : 0;
     if (memory != NULL) {
         float **const members[] = {&areas->keys,    &areas->dkeys, &areas->dvalues,
                                    &areas->queries, &areas->dy,    &areas->dqueries};
@@ -35,8 +37,9 @@ static size_t lay_out(const struct weir__head *head, float *memory, struct grad_
         areas->dy_panel = areas->query_panel + panel;
         areas->p = areas->dy_panel + panel;
         areas->dscores = areas->p + scores;
+        areas->values = areas->dscores + scores;
     }
-    return 3 * all + 3 * block + 2 * panel + 2 * scores;
+    return 3 * all + values + 3 * block + 2 * panel + 2 * scores;
 }
 
 int VECTOR(measure_attention_grad)(const struct weir__op_shape *shape, size_t *workspace) {
@@ -48,8 +51,8 @@ int VECTOR(measure_attention_grad)(const struct weir__op_shape *shape, size_t *w
 
 /** What is per head besides struct weir__head. */
 struct gradients {
-    const float *dy, *y; /* (T, C), this head's columns */
-    float *dq, *dk, *dv; /* (T, 3C), this head's columns */
+    const number *dy, *y; /* (T, C), this head's columns */
+    number *dq, *dk, *dv; /* (T, 3C), this head's columns */
 };
 
 /* ---- a block of queries with a chunk of keys ---- */
@@ -79,11 +82,11 @@ static void probabilities(const struct weir__head *head, const struct grad_areas
 }
 
 /** Scores, or dy's products with values: (keys, 32) from rows of k or v and a panel. */
-static void score(const struct weir__head *head, const float *rows, const float *panel_rows,
-                  float *to, int64_t keys) {
+static void score(const struct weir__head *head, const struct weir__head_rows *rows, int64_t key,
+                  const float *panel_rows, float *to, int64_t keys) {
     assert(keys >= 1 && keys <= KEYS_AT_ONCE);
-    struct weir__panel panel = {.a = rows,
-                                .a_row = 3 * head->width,
+    struct weir__panel panel = {.a = rows->at + key * rows->step,
+                                .a_row = rows->step,
                                 .a_step = 1,
                                 .b = panel_rows,
                                 .b_row = WEIR__PANEL,
@@ -116,9 +119,10 @@ static void spread(const struct weir__head *head, const float *weights, const fl
 static void add_chunk(const struct weir__head *head, const struct grad_areas *areas,
                       const struct grad_block *block, int64_t key, int64_t keys) {
     assert(key + keys <= VECTOR(head_keys)(head, block->first));
-    int64_t stride = 3 * head->width;
-    score(head, head->k + key * stride, areas->query_panel, areas->p, keys);
-    score(head, head->v + key * stride, areas->dy_panel, areas->dscores, keys);
+    const struct weir__head_rows k = VECTOR(head_rows)(head, head->k, areas->keys);
+    const struct weir__head_rows v = VECTOR(head_rows)(head, head->v, areas->values);
+    score(head, &k, key, areas->query_panel, areas->p, keys);
+    score(head, &v, key, areas->dy_panel, areas->dscores, keys);
     probabilities(head, areas, block, key, keys);
     int64_t at = key * head->padded;
     spread(head, areas->p, areas->dy, areas->dvalues + at, keys, block->queries);
@@ -146,8 +150,8 @@ static void fill_lanes(const struct weir__head *head, const struct gradients *gr
     memset(block->delta, 0, sizeof block->delta);
     memcpy(block->lse, head->lse + block->first, (size_t)block->queries * sizeof(float));
     for (int64_t r = 0; r < block->queries; r++) {
-        const float *dy = gradients->dy + (block->first + r) * head->width;
-        const float *y = gradients->y + (block->first + r) * head->width;
+        const number *dy = gradients->dy + (block->first + r) * head->width;
+        const number *y = gradients->y + (block->first + r) * head->width;
         vfloat sum = v_all(0);
         for (int64_t i = 0; i < head->size; i += LANES) {
             int64_t count = head->size - i < LANES ? head->size - i : LANES;
@@ -158,7 +162,7 @@ static void fill_lanes(const struct weir__head *head, const struct gradients *gr
 }
 
 /** Copies (count, padded) to (count, size) at rows `stride` apart. */
-static void write_rows(const struct weir__head *head, float *to, int64_t stride, const float *from,
+static void write_rows(const struct weir__head *head, number *to, int64_t stride, const float *from,
                        int64_t count, float scale) {
     assert(count >= 0 && head->padded >= head->size);
     for (int64_t r = 0; r < count; r++)
@@ -172,7 +176,7 @@ static void add_block(const struct weir__head *head, const struct gradients *gra
     assert(first % WEIR__PANEL == 0);
     struct grad_block block = {.first = first, .queries = VECTOR(head_queries)(head, first)};
     int64_t stride = 3 * head->width, keys = VECTOR(head_keys)(head, first);
-    const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
+    const number *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
     VECTOR(panel_pack_rows)
     (areas->query_panel, WEIR__PANEL, q, stride, block.queries, head->size, head->scale);
@@ -194,6 +198,9 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
     size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
     VECTOR(panel_pack)
     (areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens, 1);
+    if (VECTOR(head_rows)(head, head->v, areas->values).at == areas->values)
+        VECTOR(panel_pack)
+        (areas->values, head->padded, head->padded, head->v, stride, head->size, tokens, 1);
     memset(areas->dkeys, 0, bytes);
     memset(areas->dvalues, 0, bytes);
     for (int64_t first = 0; first < tokens; first += WEIR__PANEL)
@@ -212,13 +219,13 @@ static void differentiate_part(void *context, uint32_t part, uint32_t member) {
     int64_t row = part / shape->heads, column = part % shape->heads * head.size;
     int64_t narrow = row * head.tokens * head.width + column;
     int64_t wide = row * head.tokens * 3 * head.width + column;
-    head.q = (const float *)call->in[1] + wide;
+    head.q = (const number *)call->in[1] + wide;
     head.k = head.q + head.width;
     head.v = head.k + head.width;
     head.lse = (const float *)call->in[3] + part * head.tokens;
-    float *dq = (float *)call->out[0] + wide;
-    struct gradients gradients = {.dy = (const float *)call->in[0] + narrow,
-                                  .y = (const float *)call->in[2] + narrow,
+    number *dq = (number *)call->out[0] + wide;
+    struct gradients gradients = {.dy = (const number *)call->in[0] + narrow,
+                                  .y = (const number *)call->in[2] + narrow,
                                   .dq = dq,
                                   .dk = dq + head.width,
                                   .dv = dq + 2 * head.width};

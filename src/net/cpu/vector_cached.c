@@ -11,20 +11,22 @@
 struct query {
     int64_t width, heads, size;
     int64_t places;     /* that it sees */
-    const float *at;    /* (C) */
-    const float *cache; /* (places, 2C) */
-    float *scores;      /* (heads, places) */
+    const number *at;    /* (C) */
+    const number *cache; /* (places, 2C) */
+    float *scores;       /* (heads, places) */
+    float *sums;         /* (C) */
 };
 
 int VECTOR(measure_attention_cached)(const struct weir__op_shape *shape, size_t *workspace) {
-    *workspace = (size_t)shape->heads * (size_t)shape->table * sizeof(float);
+    size_t scores = (size_t)shape->heads * (size_t)shape->table;
+    *workspace = (scores + (size_t)shape->width) * sizeof(float);
     return WEIR_OK;
 }
 
 static void make_scores(const struct query *query) {
     assert(query->places >= 1 && query->heads * query->size == query->width);
     float scale = 1 / sqrtf((float)query->size);
-    const float *key = query->cache;
+    const number *key = query->cache;
     for (int64_t j = 0; j < query->places; j++, key += 2 * query->width)
         for (int64_t h = 0; h < query->heads; h++) {
             int64_t at = h * query->size;
@@ -37,36 +39,39 @@ static void make_scores(const struct query *query) {
 static void share_out(const struct query *query) {
     for (int64_t h = 0; h < query->heads; h++) {
         float *p = query->scores + h * query->places;
-        float sum = row_exponentials(p, row_largest(p, query->places), query->places, p);
+        float largest = row_largest(p, sizeof *p, query->places);
+        float sum = row_exponentials(p, sizeof *p, largest, query->places, p);
         for (int64_t j = 0; j < query->places; j++) p[j] /= sum;
     }
 }
 
 enum { VALUES_AT_ONCE = 4 };
 
-/** y (size) += the `count` values of one head from place `first` on, in ascending order. */
+/** sums (size) += the `count` values of one head from place `first` on, in ascending order. */
 VECTOR_INLINE void add_values(const struct query *query, int64_t head, int64_t first,
-                              const int64_t count, float *y) {
+                              const int64_t count, float *sums) {
     assert(head < query->heads && first + count <= query->places);
-    const float *value = query->cache + (2 * first + 1) * query->width + head * query->size;
+    const number *value = query->cache + (2 * first + 1) * query->width + head * query->size;
     const float *p = query->scores + head * query->places + first;
     for (int64_t i = 0; i < query->size; i += LANES) {
         int64_t lanes = query->size - i < LANES ? query->size - i : LANES;
-        vfloat sum = v_load_some(y + i, lanes);
+        vfloat sum = v_load_some(sums + i, lanes);
         for (int64_t j = 0; j < count; j++)
             sum = v_fma(v_all(p[j]), v_load_some(value + 2 * j * query->width + i, lanes), sum);
-        v_store_some(y + i, sum, lanes);
+        v_store_some(sums + i, sum, lanes);
     }
 }
 
-static void weigh_values(const struct query *query, float *y) {
+static void weigh_values(const struct query *query, number *y) {
     int64_t j = 0;
-    memset(y, 0, (size_t)query->width * sizeof(float));
+    memset(query->sums, 0, (size_t)query->width * sizeof(float));
     for (; j + VALUES_AT_ONCE <= query->places; j += VALUES_AT_ONCE)
         for (int64_t h = 0; h < query->heads; h++)
-            add_values(query, h, j, VALUES_AT_ONCE, y + h * query->size);
+            add_values(query, h, j, VALUES_AT_ONCE, query->sums + h * query->size);
     for (; j < query->places; j++)
-        for (int64_t h = 0; h < query->heads; h++) add_values(query, h, j, 1, y + h * query->size);
+        for (int64_t h = 0; h < query->heads; h++)
+            add_values(query, h, j, 1, query->sums + h * query->size);
+    row_narrow(y, query->sums, query->width);
 }
 
 int VECTOR(attention_cached)(const struct weir__op_call *call) {
@@ -74,12 +79,13 @@ int VECTOR(attention_cached)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const uint32_t *sequence = call->places->sequence + call->row_first;
     const uint32_t *place = call->places->place + call->row_first;
-    const float *qkv = call->in[0];
+    const number *qkv = call->in[0];
+    float *scores = call->workspace;
     int64_t width = shape->width, kept = 2 * width;
     for (int64_t r = 0; r < shape->rows; r++) {
         assert(place[r] < shape->table);
-        memcpy((float *)call->cache + (sequence[r] * shape->table + place[r]) * kept,
-               qkv + (3 * r + 1) * width, (size_t)kept * sizeof(float));
+        memcpy((number *)call->cache + (sequence[r] * shape->table + place[r]) * kept,
+               qkv + (3 * r + 1) * width, (size_t)kept * sizeof(number));
     }
     for (int64_t r = 0; r < shape->rows; r++) {
         const struct query query = {.width = width,
@@ -87,12 +93,13 @@ int VECTOR(attention_cached)(const struct weir__op_call *call) {
                                     .size = width / shape->heads,
                                     .places = (int64_t)place[r] + 1,
                                     .at = qkv + 3 * r * width,
-                                    .cache = (const float *)call->cache +
+                                    .cache = (const number *)call->cache +
                                              sequence[r] * shape->table * kept,
-                                    .scores = call->workspace};
+                                    .scores = scores,
+                                    .sums = scores + shape->heads * shape->table};
         make_scores(&query);
         share_out(&query);
-        weigh_values(&query, (float *)call->out[0] + r * width);
+        weigh_values(&query, (number *)call->out[0] + r * width);
     }
     return WEIR_OK;
 }

@@ -19,7 +19,7 @@ int VECTOR(measure_linear)(const struct weir__op_shape *shape, size_t *workspace
 int VECTOR(measure_linear_grad_input)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_t *workspace);
 
-/* vector_conv.c and vector_conv_weight.c */
+/* vector_conv_call.c */
 int VECTOR(conv2d)(const struct weir__op_call *call);
 int VECTOR(conv2d_grad_input)(const struct weir__op_call *call);
 int VECTOR(conv2d_grad_weight)(const struct weir__op_call *call);
@@ -75,6 +75,8 @@ int VECTOR(add)(const struct weir__op_call *call);
 int VECTOR(bias_add)(const struct weir__op_call *call);
 int VECTOR(multiply)(const struct weir__op_call *call);
 int VECTOR(copy)(const struct weir__op_call *call);
+int VECTOR(narrow)(const struct weir__op_call *call);
+int VECTOR(widen)(const struct weir__op_call *call);
 int VECTOR(dropout)(const struct weir__op_call *call);
 int VECTOR(measure_dropout)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(dropout_add)(const struct weir__op_call *call);
@@ -95,6 +97,7 @@ int VECTOR(instance_norm_act_grad)(const struct weir__op_call *call);
 /* vector_pool.c */
 int VECTOR(max_pool2d)(const struct weir__op_call *call);
 int VECTOR(max_pool2d_grad)(const struct weir__op_call *call);
+int VECTOR(measure_max_pool2d_grad)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(avg_pool2d)(const struct weir__op_call *call);
 int VECTOR(avg_pool2d_grad)(const struct weir__op_call *call);
 int VECTOR(measure_avg_pool2d_grad)(const struct weir__op_shape *shape, size_t *workspace);

@@ -316,7 +316,7 @@ static int64_t cut_blocks(struct conv_pass *conv, double work, uint32_t threads)
     }
 }
 
-static int run(const struct weir__op_call *call) {
+int VECTOR(conv_walks)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
     const struct weir__window *window = &shape->window;
@@ -344,13 +344,8 @@ static int run(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
-/* ---- the ops ---- */
-
-int VECTOR(measure_conv2d)(const struct weir__op_shape *shape, size_t *workspace) {
-    struct weir__op_shape product;
+int VECTOR(measure_conv_walks)(const struct weir__op_shape *shape, size_t *workspace) {
     int64_t most = 0;
-    if (weir__conv_as_product(shape, &product))
-        return VECTOR(rows)[product.op].measure(&product, workspace);
     for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
         const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         if (!walk.single && most < area_of(&walk)) most = area_of(&walk);
@@ -358,16 +353,4 @@ int VECTOR(measure_conv2d)(const struct weir__op_shape *shape, size_t *workspace
     return weir__multiply((size_t)most * sizeof(float), shape->threads, workspace)
                ? WEIR_OK
                : WEIR_ERR_OVERFLOW;
-}
-
-int VECTOR(conv2d)(const struct weir__op_call *call) {
-    struct weir__op_call same = *call;
-    struct weir__op_shape product;
-    if (!weir__conv_as_product(call->shape, &product)) return run(call);
-    same.shape = &product;
-    return VECTOR(rows)[product.op].run(&same);
-}
-
-int VECTOR(conv2d_grad_input)(const struct weir__op_call *call) {
-    return VECTOR(conv2d)(call);
 }

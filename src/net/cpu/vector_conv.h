@@ -65,4 +65,13 @@ int64_t VECTOR(conv_least)(int64_t a, int64_t b);
 /** The next multiple of `unit`. */
 int64_t VECTOR(conv_up)(int64_t count, int64_t unit);
 
+/* The ops on floats, but for 1x1 convolutions: conv2d and its gradient of the input by walks, and
+ * that of the weight. */
+int VECTOR_F32(conv_walks)(const struct weir__op_call *call);
+int VECTOR_F32(measure_conv_walks)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR_F32(measure_pack_walks)(const struct weir__op_shape *shape, size_t *bytes);
+int VECTOR_F32(pack_walks)(const struct weir__op_call *call, void *packed);
+int VECTOR_F32(conv_weight)(const struct weir__op_call *call);
+int VECTOR_F32(measure_conv_weight)(const struct weir__op_shape *shape, size_t *workspace);
+
 #endif

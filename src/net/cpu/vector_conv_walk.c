@@ -227,7 +227,7 @@ static void pack_single(const struct packing *packing) {
     }
 }
 
-int VECTOR(measure_pack_conv2d)(const struct weir__op_shape *shape, size_t *bytes) {
+int VECTOR(measure_pack_walks)(const struct weir__op_shape *shape, size_t *bytes) {
     struct weir__op_shape product;
     *bytes = 0;
     if (weir__conv_as_product(shape, &product)) return WEIR_OK;
@@ -238,7 +238,7 @@ int VECTOR(measure_pack_conv2d)(const struct weir__op_shape *shape, size_t *byte
     return WEIR_OK;
 }
 
-int VECTOR(pack_conv2d)(const struct weir__op_call *call, void *packed) {
+int VECTOR(pack_walks)(const struct weir__op_call *call, void *packed) {
     const struct weir__op_shape *shape = call->shape;
     struct packing packing = {.kernel = shape->window.kernel, .weight = call->in[1], .to = packed};
     assert(shape->op != WEIR__OP_conv2d_grad_weight);

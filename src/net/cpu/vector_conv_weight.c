@@ -244,25 +244,16 @@ static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
                                     .channels = channels_of(shape, &walk)};
 }
 
-int VECTOR(measure_conv2d_grad_weight)(const struct weir__op_shape *shape, size_t *workspace) {
-    struct weir__op_shape product;
+int VECTOR(measure_conv_weight)(const struct weir__op_shape *shape, size_t *workspace) {
     *workspace = 0;
-    if (weir__conv_as_product(shape, &product))
-        return VECTOR(rows)[product.op].measure(&product, workspace);
     if (VECTOR(conv_is_single)(shape)) return WEIR_OK;
     const struct weight_gradient gradient = gradient_of(shape);
     size_t each = (size_t)lay_out(&gradient, NULL, NULL) * sizeof(float);
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-int VECTOR(conv2d_grad_weight)(const struct weir__op_call *call) {
+int VECTOR(conv_weight)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    struct weir__op_call same = *call;
-    struct weir__op_shape product;
-    if (weir__conv_as_product(shape, &product)) {
-        same.shape = &product;
-        return VECTOR(rows)[product.op].run(&same);
-    }
     if (VECTOR(conv_is_single)(shape)) {
         VECTOR(conv_single_weight)(call);
         return WEIR_OK;

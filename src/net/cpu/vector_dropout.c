@@ -92,11 +92,11 @@ VECTOR_INLINE void keep_block(const struct drop *drop, uint32_t row, uint32_t gr
 VECTOR_INLINE vfloat drop_vector(const struct drop *drop, vint kept, vfloat x, vfloat residual,
                                  const bool adds) {
     vfloat y = v_select(kept, x * drop->scale, v_all(0));
-    return adds ? residual + y : y;
+    return adds ? residual + v_as_stored(y) : y;
 }
 
-VECTOR_INLINE void drop_row(const struct drop *drop, uint32_t row, int64_t width, const float *x,
-                            const float *residual, float *y, const bool adds) {
+VECTOR_INLINE void drop_row(const struct drop *drop, uint32_t row, int64_t width, const number *x,
+                            const number *residual, number *y, const bool adds) {
     for (int64_t i = 0; i < width; i += BLOCK) {
         vint kept[VECTORS];
         keep_block(drop, row, (uint32_t)(i / GROUP), kept);
@@ -176,8 +176,8 @@ VECTOR_INLINE vword gather_bits(const uint64_t *bits, int64_t element, int64_t s
 
 /** `pixels` (<= 32) pixels of `count` channels. */
 VECTOR_INLINE void drop_pixels(const struct drop *drop, vword bits, int64_t pixels,
-                               int64_t channels, const int64_t count, const float *x,
-                               const float *residual, float *y, const bool adds) {
+                               int64_t channels, const int64_t count, const number *x,
+                               const number *residual, number *y, const bool adds) {
     assert(count >= 1 && count <= LANES && pixels <= PIXELS);
     for (int64_t p = 0; p < pixels; p++, bits >>= 1) {
         vint kept = (vint)(bits << 31) < 0;
@@ -188,8 +188,8 @@ VECTOR_INLINE void drop_pixels(const struct drop *drop, vword bits, int64_t pixe
 }
 
 VECTOR_INLINE void drop_image(const struct drop *drop, uint32_t row, int64_t width,
-                              int64_t channels, uint64_t *bits, const float *x,
-                              const float *residual, float *y, const bool adds) {
+                              int64_t channels, uint64_t *bits, const number *x,
+                              const number *residual, number *y, const bool adds) {
     assert(width % channels == 0);
     int64_t plane = width / channels;
     draw_bits(drop, row, width, bits);
@@ -197,7 +197,7 @@ VECTOR_INLINE void drop_image(const struct drop *drop, uint32_t row, int64_t wid
         int64_t pixels = plane - p < PIXELS ? plane - p : PIXELS;
         for (int64_t c = 0; c < channels; c += LANES) {
             int64_t at = p * channels + c, count = channels - c < LANES ? channels - c : LANES;
-            const float *other = adds ? residual + at : NULL;
+            const number *other = adds ? residual + at : NULL;
             vword own = gather_bits(bits, c * plane + p, plane, count);
             if (count == LANES)
                 drop_pixels(drop, own, pixels, channels, LANES, x + at, other, y + at, adds);
@@ -229,9 +229,9 @@ VECTOR_INLINE void drop_rows(const struct weir__op_call *call, const bool adds) 
     for (int64_t r = 0; r < shape->rows; r++) {
         int64_t at = r * shape->width;
         uint32_t row = (uint32_t)(call->row_first + r);
-        const float *x = (const float *)call->in[0] + at;
-        const float *residual = adds ? (const float *)call->in[1] + at : NULL;
-        float *y = (float *)call->out[0] + at;
+        const number *x = (const number *)call->in[0] + at;
+        const number *residual = adds ? (const number *)call->in[1] + at : NULL;
+        number *y = (number *)call->out[0] + at;
         if (is_image(shape))
             drop_image(&drop, row, shape->width, shape->channels, call->workspace, x, residual, y,
                        adds);
@@ -257,7 +257,7 @@ void VECTOR(keep_channels)(const struct weir__op_call *call, int64_t row, int64_
 int VECTOR(dropout)(const struct weir__op_call *call) {
     int64_t count = call->shape->rows * call->shape->width;
     if (call->infer)
-        memmove(call->out[0], call->in[0], (size_t)count * sizeof(float));
+        memmove(call->out[0], call->in[0], (size_t)count * sizeof(number));
     else
         drop_rows(call, false);
     return WEIR_OK;

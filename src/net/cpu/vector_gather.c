@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Tables: rows are copied and added whole. */
-#include "net/cpu/vector.h"
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
 /** to = a + b. */
-static void add_rows(float *to, const float *a, const float *b, int64_t count) {
+static void add_rows(number *to, const number *a, const float *b, int64_t count) {
     assert(count >= 0);
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) v_store(to + i, v_load(a + i) + v_load(b + i));
@@ -17,12 +17,12 @@ int VECTOR(embedding)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const int64_t *index = call->in[0];
     const float *table = call->in[1];
-    float *y = call->out[0];
+    number *y = call->out[0];
     int64_t width = shape->out, count = shape->rows * shape->tokens;
     for (int64_t m = 0; m < count; m++, y += width) {
         if (index[m] < 0 || index[m] >= shape->in)
             return weir__index_error(call, "token", m, index[m], shape->in);
-        memcpy(y, table + index[m] * width, (size_t)width * sizeof(float));
+        row_narrow(y, table + index[m] * width, width);
     }
     return WEIR_OK;
 }
@@ -51,7 +51,7 @@ static int chain_tokens(const struct weir__op_call *call, int64_t *first, int64_
 }
 
 /** The sum of dy's rows along a chain, for one vector of columns. */
-VECTOR_INLINE vfloat chain_sum(const float *dy, const int64_t *next, int64_t m, int64_t width,
+VECTOR_INLINE vfloat chain_sum(const number *dy, const int64_t *next, int64_t m, int64_t width,
                                int64_t count, const bool whole) {
     vfloat sum = v_all(0);
     for (; m >= 0; m = next[m])
@@ -61,7 +61,7 @@ VECTOR_INLINE vfloat chain_sum(const float *dy, const int64_t *next, int64_t m, 
 
 int VECTOR(embedding_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const float *dy = call->in[1];
+    const number *dy = call->in[1];
     float *to = call->out[0];
     int64_t width = shape->out, *first = call->workspace, *next = first + shape->in;
     int status = chain_tokens(call, first, next);
@@ -90,7 +90,7 @@ int VECTOR(position_add)(const struct weir__op_call *call) {
     assert(call->shape->tokens <= call->shape->table);
     int64_t count = call->shape->tokens * call->shape->width;
     for (int64_t r = 0; r < call->shape->rows; r++)
-        add_rows((float *)call->out[0] + r * count, (const float *)call->in[0] + r * count,
+        add_rows((number *)call->out[0] + r * count, (const number *)call->in[0] + r * count,
                  call->in[1], count);
     return WEIR_OK;
 }
@@ -102,7 +102,7 @@ int VECTOR(position_grad)(const struct weir__op_call *call) {
     float *to = call->out[0];
     int64_t used = shape->tokens * shape->width;
     for (int64_t i = 0; i < used; i += LANES) {
-        const float *dy = (const float *)call->in[0] + i;
+        const number *dy = (const number *)call->in[0] + i;
         int64_t count = used - i < LANES ? used - i : LANES;
         vfloat sum = v_all(0);
         for (int64_t r = 0; r < shape->rows; r++) sum += v_load_some(dy + r * used, count);
@@ -120,7 +120,7 @@ int VECTOR(position_cached)(const struct weir__op_call *call) {
     const uint32_t *place = call->places->place + call->row_first;
     for (int64_t r = 0; r < call->shape->rows; r++) {
         assert(place[r] < call->shape->table);
-        add_rows((float *)call->out[0] + r * width, (const float *)call->in[0] + r * width,
+        add_rows((number *)call->out[0] + r * width, (const number *)call->in[0] + r * width,
                  (const float *)call->in[1] + place[r] * width, width);
     }
     return WEIR_OK;

@@ -51,7 +51,7 @@ VECTOR_INLINE void transpose_square(vfloat v[LANES]){SWAP_SQUARES(v, 1) SWAP_SQU
 
 /** y (columns, rows) = x (rows, columns), at most 16 of each, whose rows are in_row and out_row
  * numbers apart. */
-VECTOR_INLINE void move_square(const float *x, int64_t in_row, const int64_t rows, float *y,
+VECTOR_INLINE void move_square(const number *x, int64_t in_row, const int64_t rows, number *y,
                                int64_t out_row, const int64_t columns) {
     assert(rows <= LANES && columns <= LANES);
     vfloat v[LANES];
@@ -64,7 +64,7 @@ VECTOR_INLINE void move_square(const float *x, int64_t in_row, const int64_t row
         if (i < columns) v_store_some(y + i * out_row, v[i], rows);
 }
 
-static void move_narrow(const float *x, int64_t in, float *y, int64_t out) {
+static void move_narrow(const number *x, int64_t in, number *y, int64_t out) {
     if (in < out) {
         for (int64_t o = 0; o < out; o++)
             for (int64_t i = 0; i < in; i++) y[o * in + i] = x[i * out + o];
@@ -74,11 +74,11 @@ static void move_narrow(const float *x, int64_t in, float *y, int64_t out) {
     }
 }
 
-static void move_part(const float *x, int64_t in, float *y, int64_t out, int64_t i, int64_t o) {
+static void move_part(const number *x, int64_t in, number *y, int64_t out, int64_t i, int64_t o) {
     assert(i < in && o < out);
     int64_t rows = lanes_left(i, in), columns = lanes_left(o, out);
-    const float *from = x + i * out + o;
-    float *to = y + o * in + i;
+    const number *from = x + i * out + o;
+    number *to = y + o * in + i;
     if (rows == LANES && columns == LANES)
         move_square(from, out, LANES, to, in, LANES);
     else
@@ -86,7 +86,7 @@ static void move_part(const float *x, int64_t in, float *y, int64_t out, int64_t
 }
 
 /** The longer side outside, so that both sides' memory is walked in as few streams as can be. */
-static void move_matrix(const float *x, int64_t in, float *y, int64_t out) {
+static void move_matrix(const number *x, int64_t in, number *y, int64_t out) {
     if (in < out) {
         for (int64_t o = 0; o < out; o += LANES)
             for (int64_t i = 0; i < in; i += LANES) move_part(x, in, y, out, i, o);
@@ -98,12 +98,12 @@ static void move_matrix(const float *x, int64_t in, float *y, int64_t out) {
 
 int VECTOR(transpose)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const float *x = call->in[0];
-    float *y = call->out[0];
+    const number *x = call->in[0];
+    number *y = call->out[0];
     int64_t in = shape->in, out = shape->out;
     for (int64_t m = 0; m < shape->rows * shape->tokens; m++, x += in * out, y += in * out) {
         if (in == 1 || out == 1)
-            memcpy(y, x, (size_t)(in * out) * sizeof(float));
+            memcpy(y, x, (size_t)(in * out) * sizeof(number));
         else if (in < NARROW || out < NARROW)
             move_narrow(x, in, y, out);
         else
@@ -115,7 +115,7 @@ int VECTOR(transpose)(const struct weir__op_call *call) {
 /* ---- upsampling ---- */
 
 /** A pixel's channels to each pixel of a block of rows x columns. */
-VECTOR_INLINE void fill_block(const float *x, int64_t channels, float *y, int64_t row,
+VECTOR_INLINE void fill_block(const number *x, int64_t channels, number *y, int64_t row,
                               const int64_t rows, const int64_t columns) {
     for (int64_t c = 0; c < channels; c += LANES) {
         int64_t count = lanes_left(c, channels);
@@ -127,8 +127,8 @@ VECTOR_INLINE void fill_block(const float *x, int64_t channels, float *y, int64_
 }
 
 /** The sum of a block, row by row. */
-VECTOR_INLINE void sum_block(const float *dy, int64_t channels, int64_t row, const int64_t rows,
-                             const int64_t columns, float *dx) {
+VECTOR_INLINE void sum_block(const number *dy, int64_t channels, int64_t row, const int64_t rows,
+                             const int64_t columns, number *dx) {
     for (int64_t c = 0; c < channels; c += LANES) {
         int64_t count = lanes_left(c, channels);
         vfloat sum = v_all(0);
@@ -144,11 +144,11 @@ int VECTOR(upsample)(const struct weir__op_call *call) {
     struct weir__plane factor = window->stride;
     assert(window->out.height == window->in.height * factor.height);
     int64_t channels = call->shape->width, row = window->out.width * channels;
-    const float *x = call->in[0];
-    float *y = call->out[0];
+    const number *x = call->in[0];
+    number *y = call->out[0];
     for (int64_t i = 0; i < call->shape->rows * window->in.height; i++, y += factor.height * row)
         for (int64_t j = 0; j < window->in.width; j++, x += channels) {
-            float *to = y + j * factor.width * channels;
+            number *to = y + j * factor.width * channels;
             if (factor.height == 2 && factor.width == 2)
                 fill_block(x, channels, to, row, 2, 2);
             else
@@ -162,11 +162,11 @@ int VECTOR(upsample_grad)(const struct weir__op_call *call) {
     struct weir__plane factor = window->stride;
     assert(window->out.height == window->in.height * factor.height);
     int64_t channels = call->shape->width, row = window->out.width * channels;
-    const float *dy = call->in[0];
-    float *dx = call->out[0];
+    const number *dy = call->in[0];
+    number *dx = call->out[0];
     for (int64_t i = 0; i < call->shape->rows * window->in.height; i++, dy += factor.height * row)
         for (int64_t j = 0; j < window->in.width; j++, dx += channels) {
-            const float *from = dy + j * factor.width * channels;
+            const number *from = dy + j * factor.width * channels;
             if (factor.height == 2 && factor.width == 2)
                 sum_block(from, channels, row, 2, 2, dx);
             else
@@ -178,7 +178,7 @@ int VECTOR(upsample_grad)(const struct weir__op_call *call) {
 /* ---- joining channels ---- */
 
 /** `count` numbers of each of `pixels` pixels, which lie `from_step` and `to_step` apart. */
-static void copy_pixels(float *to, int64_t to_step, const float *from, int64_t from_step,
+static void copy_pixels(number *to, int64_t to_step, const number *from, int64_t from_step,
                         int64_t count, int64_t pixels) {
     assert(count <= to_step && count <= from_step);
     for (int64_t p = 0; p < pixels; p++, to += to_step, from += from_step) {
@@ -188,7 +188,7 @@ static void copy_pixels(float *to, int64_t to_step, const float *from, int64_t f
     }
 }
 
-static void clear_pixels(float *to, int64_t step, int64_t count, int64_t pixels) {
+static void clear_pixels(number *to, int64_t step, int64_t count, int64_t pixels) {
     assert(count <= step);
     for (int64_t p = 0; p < pixels; p++, to += step)
         for (int64_t c = 0; c < count; c += LANES)
@@ -200,8 +200,8 @@ int VECTOR(concat)(const struct weir__op_call *call) {
     struct weir__plane in = shape->window.in, out = shape->window.out;
     assert(in.height <= out.height && in.width <= out.width);
     int64_t both = shape->in + shape->out;
-    const float *a = call->in[0], *b = call->in[1];
-    float *y = call->out[0];
+    const number *a = call->in[0], *b = call->in[1];
+    number *y = call->out[0];
     for (int64_t i = 0; i < shape->rows * out.height; i++, y += out.width * both) {
         int64_t reach = i % out.height < in.height ? in.width : 0;
         copy_pixels(y, both, a, shape->in, shape->in, reach);
@@ -218,10 +218,10 @@ int VECTOR(concat_grad_a)(const struct weir__op_call *call) {
     struct weir__plane in = shape->window.in, out = shape->window.out;
     assert(in.height <= out.height && in.width <= out.width);
     int64_t both = shape->in + shape->out;
-    float *da = call->out[0];
+    number *da = call->out[0];
     for (int64_t i = 0; i < shape->rows * in.height; i++, da += in.width * shape->in) {
         int64_t row = i / in.height * out.height + i % in.height;
-        copy_pixels(da, shape->in, (const float *)call->in[0] + row * out.width * both, both,
+        copy_pixels(da, shape->in, (const number *)call->in[0] + row * out.width * both, both,
                     shape->in, in.width);
     }
     return WEIR_OK;
@@ -230,7 +230,7 @@ int VECTOR(concat_grad_a)(const struct weir__op_call *call) {
 int VECTOR(concat_grad_b)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__plane out = shape->window.out;
-    copy_pixels(call->out[0], shape->out, (const float *)call->in[0] + shape->in,
+    copy_pixels(call->out[0], shape->out, (const number *)call->in[0] + shape->in,
                 shape->in + shape->out, shape->out, shape->rows * out.height * out.width);
     return WEIR_OK;
 }

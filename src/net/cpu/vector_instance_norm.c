@@ -142,10 +142,11 @@ VECTOR_INLINE vfloat drop(vfloat x, float keep, vfloat kept) {
 int VECTOR(dropout2d)(const struct weir__op_call *call) {
     const struct norm_walk walk = walk_of(call->shape);
     const struct norm_tables tables = tables_of(call, &walk);
-    const float *x = call->in[0], keep = factors_of(call).keep;
-    float *y = call->out[0];
+    const number *x = call->in[0];
+    number *y = call->out[0];
+    const float keep = factors_of(call).keep;
     if (call->infer) {
-        memmove(y, x, (size_t)(call->shape->rows * walk.count) * sizeof(float));
+        memmove(y, x, (size_t)(call->shape->rows * walk.count) * sizeof(number));
         return WEIR_OK;
     }
     for (int64_t r = 0; r < call->shape->rows; r++, x += walk.count, y += walk.count) {
@@ -163,7 +164,7 @@ int VECTOR(dropout2d)(const struct weir__op_call *call) {
 /* ---- moments ---- */
 
 VECTOR_INLINE vfloat kept_number(vfloat x, const float *keep) {
-    return keep != NULL ? x * *keep : x;
+    return keep != NULL ? v_as_stored(x * *keep) : x;
 }
 
 /** Places that hold a number at all. */
@@ -184,7 +185,7 @@ VECTOR_INLINE void join_at(const struct norm_tables *tables, int64_t place, int6
 
 /** Block `place` of the tile that begins at `x`; `before` turns are in the tables. Numbers are
  * multiplied by *keep unless that is NULL. */
-VECTOR_INLINE void add_tile(const float *x, int64_t period, int64_t turns, int64_t before,
+VECTOR_INLINE void add_tile(const number *x, int64_t period, int64_t turns, int64_t before,
                             const float *keep, const struct norm_tables *tables, int64_t place) {
     vfloat middle[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
     vfloat sum[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
@@ -216,7 +217,7 @@ VECTOR_INLINE void add_tile(const float *x, int64_t period, int64_t turns, int64
 }
 
 /** Mean and squares of each place. `keep` as in add_tile. */
-VECTOR_INLINE void sum_moments(const struct norm_walk *walk, const float *x, const float *keep,
+VECTOR_INLINE void sum_moments(const struct norm_walk *walk, const number *x, const float *keep,
                                const struct norm_tables *tables) {
     int64_t turns = walk->whole / walk->period;
     memset(tables->mean, 0, (size_t)walk->period * sizeof(float));
@@ -291,15 +292,15 @@ VECTOR_INLINE vfloat normal(vfloat x, const struct lanes *lanes) {
 
 VECTOR_INLINE vfloat normalise(vfloat x, const struct lanes *lanes,
                                const struct norm_factors *factors, struct norm_parts parts) {
-    vfloat y = normal(parts.drops ? x * factors->keep : x, lanes);
+    vfloat y = normal(kept_number(x, parts.drops ? &factors->keep : NULL), lanes);
     if (parts.scales) y = v_fma(y, lanes->weight, lanes->bias);
-    if (parts.leaks) y = v_leaky(y, y, factors->slope);
+    if (parts.leaks) y = v_leaky(v_as_stored(y), v_as_stored(y), factors->slope);
     return parts.drops ? v_keep((vint)lanes->kept, y) : y;
 }
 
 /** Tile by tile, so that memory is walked nearly in order while tables stay in registers. */
 VECTOR_INLINE void normalise_row(const struct norm_walk *walk, const struct norm_tables *tables,
-                                 const struct norm_factors *factors, const float *x, float *y,
+                                 const struct norm_factors *factors, const number *x, number *y,
                                  struct norm_parts parts) {
     for (int64_t i = 0; i < walk->whole; i += TILE_TURNS * walk->period)
         for (int64_t j = 0; j < walk->period; j += BLOCK) {
@@ -333,13 +334,13 @@ VECTOR_INLINE void forward(const struct weir__op_call *call, struct norm_parts p
     if (parts.scales) set_table(&walk, tables.weight, call->in[1]);
     if (parts.scales) set_table(&walk, tables.bias, call->in[2]);
     for (int64_t r = 0; r < call->shape->rows; r++) {
-        const float *x = (const float *)call->in[0] + r * walk.count;
+        const number *x = (const number *)call->in[0] + r * walk.count;
         if (drops) keep_row(call, &walk, r, tables.kept);
         sum_moments(&walk, x, keep, &tables);
         finish_moments(&walk, &tables, (float)call->shape->eps, drops,
                        (float *)call->out[1] + r * walk.channels,
                        (float *)call->out[2] + r * walk.channels);
-        normalise_row(&walk, &tables, &factors, x, (float *)call->out[0] + r * walk.count, parts);
+        normalise_row(&walk, &tables, &factors, x, (number *)call->out[0] + r * walk.count, parts);
     }
 }
 
@@ -360,17 +361,18 @@ int VECTOR(instance_norm_act)(const struct weir__op_call *call) {
 
 /** The operands of a gradient, at a row; `y` is the fused op's only. */
 struct gradient_row {
-    const float *dy, *y, *x;
+    const number *dy, *y, *x;
 };
 
-/** The gradient of the normalised x; *number becomes that. */
+/** The gradient of the normalised x; *normed becomes that. */
 VECTOR_INLINE vfloat arriving(const struct gradient_row *row, int64_t at, int64_t count,
                               const struct lanes *lanes, const struct norm_factors *factors,
-                              struct norm_parts parts, vfloat *number) {
+                              struct norm_parts parts, vfloat *normed) {
     vfloat x = v_load_some(row->x + at, count), dy = v_load_some(row->dy + at, count);
-    if (parts.leaks) dy = v_leaky(v_load_some(row->y + at, count), dy, factors->slope);
+    if (parts.leaks)
+        dy = v_as_stored(v_leaky(v_load_some(row->y + at, count), dy, factors->slope));
     if (parts.scales) dy *= lanes->weight;
-    *number = normal(parts.drops ? x * factors->keep : x, lanes);
+    *normed = normal(kept_number(x, parts.drops ? &factors->keep : NULL), lanes);
     return dy;
 }
 
@@ -388,10 +390,10 @@ VECTOR_INLINE void add_gradients(const struct gradient_row *row, const struct no
          at += walk->period) {
         V_UNROLL
         for (int v = 0; v < BLOCK_VECTORS; v++) {
-            vfloat number,
-                gradient = arriving(row, at + v * LANES, LANES, &lanes[v], factors, parts, &number);
+            vfloat normed,
+                gradient = arriving(row, at + v * LANES, LANES, &lanes[v], factors, parts, &normed);
             sum[v] += gradient;
-            product[v] = v_fma(gradient, number, product[v]);
+            product[v] = v_fma(gradient, normed, product[v]);
         }
     }
     V_UNROLL
@@ -415,11 +417,11 @@ VECTOR_INLINE void sum_gradients(const struct gradient_row *row, const struct no
     for (int64_t j = 0; j < walk->rest; j += LANES) {
         int64_t count = lanes_left(j, walk->rest);
         struct lanes lanes = lanes_at(tables, j, parts);
-        vfloat number,
-            gradient = arriving(row, walk->whole + j, count, &lanes, factors, parts, &number);
+        vfloat normed,
+            gradient = arriving(row, walk->whole + j, count, &lanes, factors, parts, &normed);
         vfloat sum = v_load(tables->gradient + j) + gradient;
         v_store_some(tables->gradient + j, sum, count);
-        v_store_some(tables->product + j, v_fma(gradient, number, v_load(tables->product + j)),
+        v_store_some(tables->product + j, v_fma(gradient, normed, v_load(tables->product + j)),
                      count);
     }
 }
@@ -458,14 +460,14 @@ VECTOR_INLINE struct lanes gradient_lanes_at(const struct norm_tables *tables, i
 VECTOR_INLINE vfloat input_gradient(const struct gradient_row *row, int64_t at, int64_t count,
                                     const struct lanes *lanes, const struct norm_factors *factors,
                                     struct norm_parts parts) {
-    vfloat number, gradient = arriving(row, at, count, lanes, factors, parts, &number);
-    vfloat dx = v_fma(number, -lanes->product, gradient - lanes->gradient) * lanes->rstd;
-    return parts.drops ? drop(dx, factors->keep, lanes->kept) : dx;
+    vfloat normed, gradient = arriving(row, at, count, lanes, factors, parts, &normed);
+    vfloat dx = v_fma(normed, -lanes->product, gradient - lanes->gradient) * lanes->rstd;
+    return parts.drops ? drop(v_as_stored(dx), factors->keep, lanes->kept) : dx;
 }
 
 VECTOR_INLINE void write_gradients(const struct gradient_row *row, const struct norm_walk *walk,
                                    const struct norm_tables *tables,
-                                   const struct norm_factors *factors, float *dx,
+                                   const struct norm_factors *factors, number *dx,
                                    struct norm_parts parts) {
     for (int64_t i = 0; i < walk->whole; i += TILE_TURNS * walk->period)
         for (int64_t j = 0; j < walk->period; j += BLOCK) {
@@ -491,7 +493,8 @@ VECTOR_INLINE void write_gradients(const struct gradient_row *row, const struct 
 
 /** What a gradient reads: dy, y of the fused op, x, mean, rstd, weight. */
 struct gradient_ins {
-    const float *dy, *y, *x, *mean, *rstd, *weight;
+    const number *dy, *y, *x;
+    const float *mean, *rstd, *weight;
 };
 
 VECTOR_INLINE struct gradient_row enter_row(const struct gradient_ins *ins,
@@ -517,7 +520,7 @@ VECTOR_INLINE void backward(const struct weir__op_call *call, const struct gradi
         sum_gradients(&row, &walk, &tables, &factors, parts);
         finish_means(&walk, tables.gradient);
         finish_means(&walk, tables.product);
-        write_gradients(&row, &walk, &tables, &factors, (float *)call->out[0] + r * walk.count,
+        write_gradients(&row, &walk, &tables, &factors, (number *)call->out[0] + r * walk.count,
                         parts);
     }
 }

@@ -6,22 +6,27 @@
 /* ---- softmax ---- */
 
 int VECTOR(softmax)(const struct weir__op_call *call) {
-    const float *x = call->in[0];
-    float *y = call->out[0];
+    const number *x = call->in[0];
+    number *y = call->out[0];
     int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
     for (int64_t m = 0; m < count; m++, x += width, y += width) {
-        float share = 1 / row_exponentials(x, row_largest(x, width), width, y);
+        /* Exponentials wait in y for their sum, or, where it would round them, are made again. */
+        float *terms = sizeof *y == sizeof *terms ? (void *)y : NULL;
+        float largest = row_largest(x, sizeof *x, width);
+        float share = 1 / row_exponentials(x, sizeof *x, largest, width, terms);
         for (int64_t i = 0; i < width; i += LANES) {
             int64_t lanes = width - i < LANES ? width - i : LANES;
-            v_store_some(y + i, v_load_some(y + i, lanes) * share, lanes);
+            vfloat term = terms != NULL ? v_load_some(terms + i, lanes)
+                                        : v_exp(v_load_some(x + i, lanes) - largest);
+            v_store_some(y + i, term * share, lanes);
         }
     }
     return WEIR_OK;
 }
 
 int VECTOR(softmax_grad)(const struct weir__op_call *call) {
-    const float *dy = call->in[0], *y = call->in[1];
-    float *dx = call->out[0];
+    const number *dy = call->in[0], *y = call->in[1];
+    number *dx = call->out[0];
     int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
     for (int64_t m = 0; m < count; m++, dy += width, y += width, dx += width) {
         float product = row_product(dy, y, width);
@@ -38,7 +43,7 @@ int VECTOR(softmax_grad)(const struct weir__op_call *call) {
 
 int VECTOR(cross_entropy)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const float *logits = call->in[0];
+    const number *logits = call->in[0];
     const int64_t *target = call->in[1];
     float *largests = call->out[1], *totals = call->out[2];
     int64_t width = shape->width, count = shape->rows * shape->tokens;
@@ -47,12 +52,13 @@ int VECTOR(cross_entropy)(const struct weir__op_call *call) {
         bool ignored = target[m] == shape->ignore_index;
         if (!ignored && (target[m] < 0 || target[m] >= width))
             return weir__index_error(call, "target", m, target[m], width);
-        float largest = row_largest(logits, width);
-        float total = row_exponentials(logits, largest, width, NULL);
+        float largest = row_largest(logits, sizeof *logits, width);
+        float total = row_exponentials(logits, sizeof *logits, largest, width, NULL);
         largests[m] = largest;
         totals[m] = total;
         if (ignored) continue;
-        sum += (double)v_log(v_all(total))[0] + ((double)largest - (double)logits[target[m]]);
+        double logit = (double)v_load_one(logits + target[m]);
+        sum += (double)v_log(v_all(total))[0] + ((double)largest - logit);
     }
     *(double *)call->out[0] = weir__weighted(sum, call->loss_weight);
     return WEIR_OK;
@@ -60,14 +66,15 @@ int VECTOR(cross_entropy)(const struct weir__op_call *call) {
 
 int VECTOR(cross_entropy_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const float *logits = call->in[0], *largests = call->in[2], *totals = call->in[3];
+    const number *logits = call->in[0];
     const int64_t *target = call->in[1];
-    float *dlogits = call->out[0];
+    const float *largests = call->in[2], *totals = call->in[3];
+    number *dlogits = call->out[0];
     int64_t width = shape->width, count = shape->rows * shape->tokens;
     float share = (float)(1 / call->loss_weight);
     for (int64_t m = 0; m < count; m++, logits += width, dlogits += width) {
         if (target[m] == shape->ignore_index) {
-            memset(dlogits, 0, (size_t)width * sizeof(float));
+            memset(dlogits, 0, (size_t)width * sizeof(number));
             continue;
         }
         float largest = largests[m], factor = share / totals[m];
@@ -78,8 +85,8 @@ int VECTOR(cross_entropy_grad)(const struct weir__op_call *call) {
             v_store_some(dlogits + i, v_exp(v_load_some(logits + i, width - i) - largest) * factor,
                          width - i);
         /* Made anew: p / weight - 1 / weight would cancel what is already rounded. */
-        float p = v_exp(v_all(logits[target[m]] - largest))[0] / totals[m];
-        dlogits[target[m]] = (p - 1) * share;
+        float p = v_exp(v_all(v_load_one(logits + target[m]) - largest))[0] / totals[m];
+        v_store_one(dlogits + target[m], (p - 1) * share);
     }
     return WEIR_OK;
 }
@@ -87,7 +94,7 @@ int VECTOR(cross_entropy_grad)(const struct weir__op_call *call) {
 /* ---- losses of single numbers ---- */
 
 int VECTOR(mse)(const struct weir__op_call *call) {
-    const float *y = call->in[0], *target = call->in[1];
+    const number *y = call->in[0], *target = call->in[1];
     int64_t count = call->shape->rows * call->shape->width;
     vdouble8 sum[2] = {{0}, {0}};
     for (int64_t i = 0; i < count; i += LANES) {
@@ -106,8 +113,8 @@ int VECTOR(mse)(const struct weir__op_call *call) {
 }
 
 int VECTOR(mse_grad)(const struct weir__op_call *call) {
-    const float *y = call->in[0], *target = call->in[1];
-    float *dy = call->out[0];
+    const number *y = call->in[0], *target = call->in[1];
+    number *dy = call->out[0];
     int64_t count = call->shape->rows * call->shape->width;
     float factor = (float)(2 / call->loss_weight);
     for (int64_t i = 0; i < count; i += LANES) {
@@ -136,7 +143,7 @@ VECTOR_INLINE void add_bce(vfloat x, vfloat t, vfloat rest, vdouble8 sum[2]) {
 }
 
 int VECTOR(bce_with_logits)(const struct weir__op_call *call) {
-    const float *x = call->in[0], *target = call->in[1];
+    const number *x = call->in[0], *target = call->in[1];
     int64_t count = call->shape->rows * call->shape->width;
     vdouble8 sum[2] = {{0}, {0}};
     for (int64_t i = 0; i < count; i += LANES) {
@@ -151,8 +158,8 @@ int VECTOR(bce_with_logits)(const struct weir__op_call *call) {
 }
 
 int VECTOR(bce_with_logits_grad)(const struct weir__op_call *call) {
-    const float *x = call->in[0], *target = call->in[1];
-    float *dx = call->out[0];
+    const number *x = call->in[0], *target = call->in[1];
+    number *dx = call->out[0];
     int64_t count = call->shape->rows * call->shape->width;
     float share = (float)(1 / call->loss_weight);
     for (int64_t i = 0; i < count; i += LANES) {

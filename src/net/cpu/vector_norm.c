@@ -13,7 +13,7 @@ static int64_t token_count(const struct weir__op_call *call) {
 }
 
 /** The sum of a row, in pairs of vectors and a rest. */
-VECTOR_INLINE float row_sum(const float *x, int64_t width) {
+VECTOR_INLINE float row_sum(const number *x, int64_t width) {
     vfloat even = v_all(0), odd = v_all(0);
     int64_t i = 0;
     for (; i + 2 * LANES <= width; i += 2 * LANES) {
@@ -26,7 +26,7 @@ VECTOR_INLINE float row_sum(const float *x, int64_t width) {
 }
 
 /** The sum of (x - mean)^2, and in `rest` that of x - mean. */
-VECTOR_INLINE float row_spread(const float *x, float mean, int64_t width, float *rest) {
+VECTOR_INLINE float row_spread(const number *x, float mean, int64_t width, float *rest) {
     vfloat even = v_all(0), odd = v_all(0), middle = v_all(mean), sum = v_all(0);
     int64_t i = 0;
     for (; i + 2 * LANES <= width; i += 2 * LANES) {
@@ -51,17 +51,20 @@ struct row_moments {
 };
 
 /** In double: of a row whose squares have no sum in float. */
-static struct row_moments far_moments(const float *x, int64_t width, float eps) {
+static struct row_moments far_moments(const number *x, int64_t width, float eps) {
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < width; i++) sum += (double)x[i];
+    for (int64_t i = 0; i < width; i++) sum += (double)v_load_one(x + i);
     double mean = sum / (double)width;
-    for (int64_t i = 0; i < width; i++) squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    for (int64_t i = 0; i < width; i++) {
+        double distance = (double)v_load_one(x + i) - mean;
+        squares += distance * distance;
+    }
     double rstd = 1 / sqrt(squares / (double)width + (double)eps);
     return (struct row_moments){(float)mean, (float)rstd};
 }
 
 /** The mean is made twice: the second one, of distances to the first, has the first one's error. */
-VECTOR_INLINE struct row_moments row_moments(const float *x, int64_t width, float eps) {
+VECTOR_INLINE struct row_moments row_moments(const number *x, int64_t width, float eps) {
     float share = 1 / (float)width, rest;
     float near = row_sum(x, width) * share, squares = row_spread(x, near, width, &rest);
     if (!isfinite(squares)) return far_moments(x, width, eps);
@@ -76,8 +79,10 @@ VECTOR_INLINE vfloat normalise(vfloat x, float mean, float rstd, vfloat weight, 
 
 int VECTOR(layer_norm)(const struct weir__op_call *call) {
     assert(call->shape->eps >= 0);
-    const float *x = call->in[0], *weight = call->in[1], *bias = call->in[2];
-    float *y = call->out[0], *means = call->out[1], *rstds = call->out[2];
+    const number *x = call->in[0];
+    const float *weight = call->in[1], *bias = call->in[2];
+    number *y = call->out[0];
+    float *means = call->out[1], *rstds = call->out[2];
     int64_t width = call->shape->width, count = token_count(call);
     float eps = (float)call->shape->eps;
     for (int64_t m = 0; m < count; m++, x += width, y += width) {
@@ -106,8 +111,8 @@ struct row_means {
     float gradient, product;
 };
 
-VECTOR_INLINE struct row_means gradient_means(const float *dy, const float *x, const float *weight,
-                                              float mean, float rstd, int64_t width) {
+VECTOR_INLINE struct row_means gradient_means(const number *dy, const number *x,
+                                              const float *weight, float mean, float rstd, int64_t width) {
     vfloat sum = v_all(0), product = v_all(0);
     int64_t i = 0;
     for (; i + LANES <= width; i += LANES) {
@@ -132,9 +137,9 @@ VECTOR_INLINE vfloat input_gradient(vfloat dy, vfloat x, vfloat weight, float me
 }
 
 int VECTOR(layer_norm_grad_input)(const struct weir__op_call *call) {
-    const float *dy = call->in[0], *x = call->in[1], *means = call->in[2], *rstds = call->in[3];
-    const float *weight = call->in[4];
-    float *dx = call->out[0];
+    const number *dy = call->in[0], *x = call->in[1];
+    const float *means = call->in[2], *rstds = call->in[3], *weight = call->in[4];
+    number *dx = call->out[0];
     int64_t width = call->shape->width, count = token_count(call);
     for (int64_t m = 0; m < count; m++, dy += width, x += width, dx += width) {
         float mean = means[m], rstd = rstds[m];
@@ -177,7 +182,7 @@ static int share_columns(const struct weir__op_call *call, int64_t width, weir__
 static void sum_bias(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     int64_t width = call->shape->out, count = token_count(call), j = (int64_t)part * COLUMNS;
-    const float *dy = (const float *)call->in[0] + j;
+    const number *dy = (const number *)call->in[0] + j;
     vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
     (void)member;
     if (j + COLUMNS <= width) {
@@ -216,7 +221,8 @@ VECTOR_INLINE void add_column(struct norm_column_sums *sums, int v, vfloat dy, v
 VECTOR_INLINE void sum_columns(const struct weir__op_call *call, int64_t first, const bool whole,
                                struct norm_column_sums *sums) {
     int64_t width = call->shape->width, count = token_count(call);
-    const float *dy = (const float *)call->in[0] + first, *x = (const float *)call->in[1] + first;
+    const number *dy = (const number *)call->in[0] + first;
+    const number *x = (const number *)call->in[1] + first;
     const float *means = call->in[2], *rstds = call->in[3];
     for (int64_t m = 0; m < count; m++, dy += width, x += width) {
         V_UNROLL

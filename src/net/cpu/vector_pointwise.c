@@ -3,7 +3,7 @@
  * Ops that treat each element by itself: whole vectors, then a rest through the same formula. Both
  * kinds of GELU are x times a share between 0 and 1 that is made without cancellation.
  */
-#include "net/cpu/vector.h"
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
 /* sqrt(8 / pi) and that times 0.044715 and thrice: tanh(z) = 2 * sigmoid(2 z) - 1. */
@@ -202,6 +202,16 @@ int VECTOR(bias_add)(const struct weir__op_call *call) {
         x += shape->out;
         y += shape->out;
     }
+    return WEIR_OK;
+}
+
+int VECTOR(narrow)(const struct weir__op_call *call) {
+    row_narrow(call->out[0], call->in[0], call->shape->rows * call->shape->width);
+    return WEIR_OK;
+}
+
+int VECTOR(widen)(const struct weir__op_call *call) {
+    row_widen(call->out[0], call->in[0], call->shape->rows * call->shape->width);
     return WEIR_OK;
 }
 

@@ -3,10 +3,8 @@
  * Pooling: sixteen channels of a pixel at a time. Windows of 2x2 and 3x3 that lie whole inside the
  * image, nearly all there are, have loops of constant length.
  */
-#include "net/cpu/vector.h"
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
-
-#include <math.h>
 
 /** Along one side of the image: pixels first … end - 1. */
 struct pool_span {
@@ -71,7 +69,7 @@ static struct images images_of(const struct weir__op_call *call) {
 
 /** Whose numbers are `row` and `channels` apart, in rows and columns. */
 struct view {
-    const float *at;
+    const number *at;
     int64_t row, channels;
 };
 
@@ -115,7 +113,7 @@ VECTOR_INLINE vfloat sum(const struct view *view, int64_t rows, int64_t columns,
 }
 
 VECTOR_INLINE void pool_window(const struct view *view, const int64_t rows, const int64_t columns,
-                               float share, float *y, window_fn *window) {
+                               float share, number *y, window_fn *window) {
     int64_t c = 0;
     for (; c + LANES <= view->channels; c += LANES)
         v_store(y + c, window(view, rows, columns, c, LANES) * share);
@@ -133,10 +131,10 @@ VECTOR_INLINE float share_of(const struct images *images, struct pool_span rows,
 
 VECTOR_INLINE void pool(const struct weir__op_call *call, window_fn *window, const bool shares) {
     const struct images images = images_of(call);
-    const float *x = call->in[0];
-    float *y = call->out[0];
+    const number *x = call->in[0];
+    number *y = call->out[0];
     for (int64_t i = 0; i < call->shape->rows * images.out.height; i++) {
-        const float *plane = x + i / images.out.height * images.in.height * images.row;
+        const number *plane = x + i / images.out.height * images.in.height * images.row;
         struct pool_span rows = reach(&images.high, i % images.out.height);
         for (int64_t j = 0; j < images.out.width; j++, y += images.channels) {
             struct pool_span columns = reach(&images.wide, j);
@@ -184,7 +182,7 @@ VECTOR_INLINE vint winner(const struct view *view, int64_t rows, int64_t columns
 /** Where windows are tiles, pixels are written once; else they are 0 before the first. */
 VECTOR_INLINE void give_to_winner(const struct view *view, const int64_t rows,
                                   const int64_t columns, int64_t channel, const int64_t count,
-                                  const float *dy, float *dx, bool tiled) {
+                                  const number *dy, float *dx, bool tiled) {
     vint number = winner(view, rows, columns, channel, count);
     vfloat gradient = v_load_some(dy + channel, count);
     for (int64_t i = 0; i < rows; i++)
@@ -196,7 +194,7 @@ VECTOR_INLINE void give_to_winner(const struct view *view, const int64_t rows,
 }
 
 VECTOR_INLINE void give_window(const struct view *view, const int64_t rows, const int64_t columns,
-                               const float *dy, float *dx, bool tiled) {
+                               const number *dy, float *dx, bool tiled) {
     int64_t c = 0;
     for (; c + LANES <= view->channels; c += LANES)
         give_to_winner(view, rows, columns, c, LANES, dy, dx, tiled);
@@ -213,7 +211,7 @@ static int64_t clear_rows(const struct images *images, float *dx, int64_t first,
 }
 
 /** One row of the micro-batch. Rows of pixels are cleared just before their first window. */
-static void give_row(const struct images *images, const float *x, const float *dy, float *dx) {
+static void give_row(const struct images *images, const number *x, const number *dy, float *dx) {
     int64_t cleared = 0;
     for (int64_t i = 0; i < images->out.height; i++) {
         struct pool_span rows = reach(&images->high, i);
@@ -233,14 +231,25 @@ static void give_row(const struct images *images, const float *x, const float *d
     clear_rows(images, dx, cleared, images->in.height);
 }
 
+/** Where numbers are not floats, a row's sums are made in workspace. */
+int VECTOR(measure_max_pool2d_grad)(const struct weir__op_shape *shape, size_t *workspace) {
+    const struct weir__plane *in = &shape->window.in;
+    *workspace = 0;
+    if (sizeof(number) < sizeof(float))
+        *workspace = (size_t)(in->height * in->width * shape->width) * sizeof(float);
+    return WEIR_OK;
+}
+
 int VECTOR(max_pool2d_grad)(const struct weir__op_call *call) {
     const struct images images = images_of(call);
-    const float *dy = call->in[0], *x = call->in[1];
-    float *dx = call->out[0];
-    for (int64_t r = 0; r < call->shape->rows; r++) {
-        int64_t in = r * images.in.height * images.row;
-        int64_t out = r * images.out.height * images.out.width * images.channels;
-        give_row(&images, x + in, dy + out, dx + in);
+    const number *dy = call->in[0], *x = call->in[1];
+    number *dx = call->out[0];
+    int64_t in = images.in.height * images.row;
+    int64_t out = images.out.height * images.out.width * images.channels;
+    for (int64_t r = 0; r < call->shape->rows; r++, x += in, dy += out, dx += in) {
+        float *sums = sizeof *dx < sizeof *sums ? call->workspace : (void *)dx;
+        give_row(&images, x, dy, sums);
+        if (sizeof *dx < sizeof *sums) row_narrow(dx, sums, in);
     }
     return WEIR_OK;
 }
@@ -286,7 +295,7 @@ static void fill_tables(const struct images *images, const struct pool_tables *t
 }
 
 /** From rows x columns outputs, `row` of which are in a row. */
-VECTOR_INLINE vfloat collected(const float *dy, const float *shares, int64_t row, int64_t channels,
+VECTOR_INLINE vfloat collected(const number *dy, const float *shares, int64_t row, int64_t channels,
                                const int64_t rows, const int64_t columns, const int64_t count) {
     vfloat total = v_all(0);
     for (int64_t i = 0; i < rows; i++)
@@ -298,8 +307,8 @@ VECTOR_INLINE vfloat collected(const float *dy, const float *shares, int64_t row
 }
 
 /** One pixel's channels; 0 where no window is. */
-VECTOR_INLINE void collect(const float *dy, const float *shares, int64_t row, int64_t channels,
-                           const int64_t rows, const int64_t columns, float *dx) {
+VECTOR_INLINE void collect(const number *dy, const float *shares, int64_t row, int64_t channels,
+                           const int64_t rows, const int64_t columns, number *dx) {
     int64_t c = 0;
     for (; c + LANES <= channels; c += LANES)
         v_store(dx + c, collected(dy + c, shares, row, channels, rows, columns, LANES));
@@ -310,11 +319,11 @@ VECTOR_INLINE void collect(const float *dy, const float *shares, int64_t row, in
 
 /** One row of pixels; `dy` and the shares begin at the first output row that looks at it. */
 static void collect_row(const struct images *images, const struct pool_span *spans, int64_t rows,
-                        const float *dy, const float *shares, float *dx) {
+                        const number *dy, const float *shares, number *dx) {
     int64_t row = images->out.width, channels = images->channels;
     for (int64_t j = 0; j < images->in.width; j++, dx += channels) {
         int64_t first = spans[j].first, columns = length(spans[j]);
-        const float *from = dy + first * channels;
+        const number *from = dy + first * channels;
         if (rows == 1 && columns == 1)
             collect(from, shares + first, row, channels, 1, 1, dx);
         else if (rows == 3 && columns == 3)
@@ -327,8 +336,8 @@ static void collect_row(const struct images *images, const struct pool_span *spa
 int VECTOR(avg_pool2d_grad)(const struct weir__op_call *call) {
     const struct images images = images_of(call);
     const struct pool_tables tables = tables_in(call->workspace, &call->shape->window);
-    const float *dy = call->in[0];
-    float *dx = call->out[0];
+    const number *dy = call->in[0];
+    number *dx = call->out[0];
     fill_tables(&images, &tables);
     for (int64_t r = 0; r < call->shape->rows; r++) {
         struct pool_span rows = {0, 0};

@@ -17,42 +17,50 @@ VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
 }
 
 /** The row's numbers i … at most 16, and 0 behind its end. */
-VECTOR_INLINE vfloat numbers_of(const float *row, int64_t i, int64_t width) {
+VECTOR_INLINE vfloat numbers_of(const number *row, int64_t i, int64_t width) {
     return i + LANES <= width ? v_load(row + i) : v_load_some(row + i, lanes_from(i, width));
 }
 
 VECTOR_INLINE vfloat weights_of(const float *weight, int64_t i, int64_t width) {
-    return weight == NULL ? v_all(1) : numbers_of(weight, i, width);
+    if (weight == NULL) return v_all(1);
+    return i + LANES <= width ? v_load(weight + i)
+                              : v_load_some(weight + i, lanes_from(i, width));
 }
 
 /** sum of a[i] * b[i] */
-VECTOR_INLINE float row_dot(const float *a, const float *b, const float *weight, int64_t width) {
+VECTOR_INLINE float row_dot(const number *a, const number *b, const float *weight,
+                            int64_t width) {
     vfloat even = v_all(0), odd = v_all(0);
     assert(width >= 1);
     for (int64_t i = 0; i < width; i += 2 * LANES) {
         int64_t next = i + LANES;
         vfloat product = numbers_of(a, i, width) * numbers_of(b, i, width);
-        even = weight == NULL ? even + product : v_fma(product, numbers_of(weight, i, width), even);
+        even = weight == NULL ? even + product : v_fma(product, weights_of(weight, i, width), even);
         if (next >= width) break;
         product = numbers_of(a, next, width) * numbers_of(b, next, width);
-        odd = weight == NULL ? odd + product : v_fma(product, numbers_of(weight, next, width), odd);
+        odd = weight == NULL ? odd + product : v_fma(product, weights_of(weight, next, width), odd);
     }
     return v_sum(even + odd);
 }
 
 /** In double where the squares have no sum in float. */
-static float rstd_of(const float *x, int64_t width, double eps) {
+static float rstd_of(const number *x, int64_t width, double eps) {
     double squares = (double)row_dot(x, x, NULL, width);
     if (!isfinite(squares)) {
         squares = 0;
-        for (int64_t i = 0; i < width; i++) squares += (double)x[i] * (double)x[i];
+        for (int64_t i = 0; i < width; i++) {
+            double wide = (double)v_load_one(x + i);
+            squares += wide * wide;
+        }
     }
     return (float)(1 / sqrt(squares / (double)width + eps));
 }
 
 int VECTOR(rms_norm)(const struct weir__op_call *call) {
-    const float *x = call->in[0], *weight = call->shape->has_bias ? call->in[1] : NULL;
-    float *y = call->out[0], *rstds = call->out[1];
+    const number *x = call->in[0];
+    const float *weight = call->shape->has_bias ? call->in[1] : NULL;
+    number *y = call->out[0];
+    float *rstds = call->out[1];
     int64_t width = call->shape->width, count = token_count(call);
     assert(call->shape->eps >= 0);
     for (int64_t m = 0; m < count; m++, x += width, y += width) {
@@ -66,9 +74,9 @@ int VECTOR(rms_norm)(const struct weir__op_call *call) {
 }
 
 int VECTOR(rms_norm_grad_input)(const struct weir__op_call *call) {
-    const float *dy = call->in[0], *x = call->in[1], *rstds = call->in[2];
-    const float *weight = call->shape->has_bias ? call->in[3] : NULL;
-    float *dx = call->out[0];
+    const number *dy = call->in[0], *x = call->in[1];
+    const float *rstds = call->in[2], *weight = call->shape->has_bias ? call->in[3] : NULL;
+    number *dx = call->out[0];
     int64_t width = call->shape->width, count = token_count(call);
     assert(!call->shape->has_bias || weight != NULL);
     for (int64_t m = 0; m < count; m++, dy += width, x += width, dx += width) {
@@ -89,7 +97,7 @@ int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call) {
     const float *rstds = call->in[2];
     int64_t width = call->shape->width, count = token_count(call);
     for (int64_t j = 0; j < width; j += COLUMN_VECTORS * LANES) {
-        const float *dy = call->in[0], *x = call->in[1];
+        const number *dy = call->in[0], *x = call->in[1];
         vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
         for (int64_t m = 0; m < count; m++, dy += width, x += width) {
             V_UNROLL
