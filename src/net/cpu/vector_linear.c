@@ -156,6 +156,18 @@ static void deliver_sums(const struct weir__matrix_product *product,
     }
 }
 
+/** Rounded as weights are. */
+static void begin_with_bias(const float *bias, const struct product_block *block,
+                            const struct weir__panel *panel) {
+    for (int64_t j = 0; j < block->columns; j++) {
+        number rounded;
+        v_store_one(&rounded, bias[j]);
+        panel->c[j] = v_load_one(&rounded);
+    }
+    for (int64_t r = 1; r < block->rows; r++)
+        memcpy(panel->c + r * panel->c_row, panel->c, (size_t)block->columns * sizeof *bias);
+}
+
 /** The parts of the depth make one chain, so the bits are those of a loop over all of it. */
 static void multiply_block(const struct weir__matrix_product *product,
                            const struct product_block *block, const struct product_areas *areas) {
@@ -166,9 +178,7 @@ static void multiply_block(const struct weir__matrix_product *product,
         panel.c = (float *)product->c + block->row * product->columns + block->column;
         panel.c_row = product->columns;
     }
-    for (int64_t r = 0; r < block->rows && product->bias != NULL; r++)
-        memcpy(panel.c + r * panel.c_row, product->bias + block->column,
-               (size_t)block->columns * sizeof *panel.c);
+    if (product->bias != NULL) begin_with_bias(product->bias + block->column, block, &panel);
     for (int64_t k = 0; k < product->depth; k += DEPTH_AT_ONCE) {
         panel.depth = steps_of(least(product->depth - k, DEPTH_AT_ONCE));
         multiply_depth(product, block, k, areas, panel);
