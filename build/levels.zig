@@ -9,6 +9,8 @@ const x86 = std.Target.x86;
 pub const Level = struct {
     name: []const u8,
     model: ?*const Cpu.Model = null,
+    /// Beyond the model's.
+    features: []const x86.Feature = &.{},
     /// Clang's words for the same.
     clang: []const []const u8 = &.{},
 };
@@ -21,6 +23,14 @@ const x86_levels: []const Level = &.{
         .model = &x86.cpu.x86_64_v4,
         .clang = &.{ "-march=x86-64-v4", "-mprefer-vector-width=512" },
     },
+};
+
+/// v4 with AVX512-BF16, for products of bf16 alone (src/net/cpu/vector_pairs.c).
+const pairs_level: Level = .{
+    .name = "v4_pairs",
+    .model = &x86.cpu.x86_64_v4,
+    .features = &.{.avx512bf16},
+    .clang = &.{ "-march=x86-64-v4", "-mavx512bf16", "-mprefer-vector-width=512" },
 };
 
 pub fn levels(arch: Cpu.Arch) []const Level {
@@ -49,7 +59,7 @@ pub fn target(b: *Build, base: Build.ResolvedTarget, level: Level) Build.Resolve
     const model = level.model orelse return base;
     var query = base.query;
     query.cpu_model = .{ .explicit = model };
-    query.cpu_features_add = .empty;
+    query.cpu_features_add = x86.featureSet(level.features);
     // Whole registers, which the kernels are written for.
     query.cpu_features_sub = x86.featureSet(&.{.prefer_256_bit});
     return b.resolveTargetQuery(query);
@@ -63,8 +73,15 @@ const float_files: []const []const u8 = &.{
     "vector_conv_walk.c",
     "vector_conv_weight.c",
     "vector_flat.c",
+    "vector_panel.c",
+};
+
+/// Files of that level; those named so are of no other.
+const pair_files: []const []const u8 = &.{
     "vector_linear.c",
     "vector_panel.c",
+    "vector_pairs.c",
+    "vector_pairs_level.c",
 };
 
 /// What is compiled with the same instructions and words.
@@ -75,33 +92,64 @@ pub const Set = struct {
 };
 
 /// Each file once for each level, and kernels once more, for numbers that are stored as bf16
-/// (src/net/cpu/vector.h). Of `sources`, those that are not leveled are left out.
+/// (src/net/cpu/vector.h); products of these once more as pairs. Of `sources`, those that are not
+/// leveled are left out.
 pub fn sets(b: *Build, arch: Cpu.Arch, sources: []const []const u8) []const Set {
     var all: std.ArrayList(Set) = .empty;
     const leveled = only(b, sources, true);
-    var stored: std.ArrayList([]const u8) = .empty;
-    for (leveled) |source| {
-        if (isStored(source)) stored.append(b.allocator, source) catch @panic("OOM");
-    }
+    const plain = pick(b, leveled, isPlain);
     for (levels(arch)) |level| {
         const name = b.fmt("-DWEIR_LEVEL={s}", .{level.name});
         const flags = b.graph.dupeStrings(&.{name});
         const bf16 = b.graph.dupeStrings(&.{ name, "-DWEIR_STORED_BF16" });
         all.appendSlice(b.allocator, &.{
-            .{ .level = level, .sources = leveled, .flags = flags },
-            .{ .level = level, .sources = stored.items, .flags = bf16 },
+            .{ .level = level, .sources = plain, .flags = flags },
+            .{ .level = level, .sources = pick(b, plain, isStored), .flags = bf16 },
         }) catch @panic("OOM");
     }
+    if (arch == .x86_64) all.append(b.allocator, .{
+        .level = pairs_level,
+        .sources = pick(b, leveled, isOfPairs),
+        .flags = &.{ "-DWEIR_LEVEL=v4_pairs", "-DWEIR_STORED_BF16", "-DWEIR_PAIRS" },
+    }) catch @panic("OOM");
     return all.items;
 }
 
 /// Whether a leveled file is of kernels over numbers as they are stored.
 fn isStored(source: []const u8) bool {
-    if (!std.mem.startsWith(u8, source, "src/net/cpu/")) return false;
-    for (float_files) |name| {
-        if (std.mem.eql(u8, std.fs.path.basename(source), name)) return false;
+    return isKernel(source) and !isOneOf(source, float_files);
+}
+
+/// Whether it is of products of pairs, too, and whether of more than those.
+fn isOfPairs(source: []const u8) bool {
+    return isKernel(source) and isOneOf(source, pair_files);
+}
+
+fn isPlain(source: []const u8) bool {
+    return !std.mem.startsWith(u8, std.fs.path.basename(source), "vector_pairs");
+}
+
+fn isKernel(source: []const u8) bool {
+    return std.mem.startsWith(u8, source, "src/net/cpu/");
+}
+
+fn isOneOf(source: []const u8, names: []const []const u8) bool {
+    for (names) |name| {
+        if (std.mem.eql(u8, std.fs.path.basename(source), name)) return true;
     }
-    return true;
+    return false;
+}
+
+fn pick(
+    b: *Build,
+    from: []const []const u8,
+    wanted: *const fn ([]const u8) bool,
+) []const []const u8 {
+    var kept: std.ArrayList([]const u8) = .empty;
+    for (from) |source| {
+        if (wanted(source)) kept.append(b.allocator, source) catch @panic("OOM");
+    }
+    return kept.items;
 }
 
 /// Whether a file is compiled once for each level.

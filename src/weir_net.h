@@ -215,15 +215,17 @@ struct weir_net_options {
     struct weir_pipe_options pipe;
     uint32_t stages;         /**< parts of the layer list; cut evenly by estimated cost */
     const uint32_t *balance; /**< layers per stage, `stages` of them; NULL: automatic */
-    /** F32; F64 on the CPU's reference kernels; BF16 on GPUs: what is stored of activations and of
-     * their gradients and the output, while parameters, their gradients, the optimizer, and a
-     * floating-point input and target are F32. */
+    /** F32; F64 on the CPU's reference kernels; BF16: what is stored of activations and of their
+     * gradients and the output, and the operands of products, while parameters, their gradients,
+     * the optimizer, sums, and a floating-point input and target are F32. Not by the reference
+     * kernels, and without ops of one's own. */
     enum weir_dtype dtype;
     uint64_t seed;  /**< key of dropout's random numbers */
     bool reference; /**< plain-C kernels even where faster ones exist */
-    /** Of the kernels on CPUs, f32: "v2", "v3", "v4" (x86-64), "neon" (aarch64). NULL: what the
-     * environment's WEIR_LEVEL says, else the best that runs here. v3, v4 and neon give the same
-     * bits on every machine, v2 others that are the same on every machine. */
+    /** Of the kernels on CPUs: "v2", "v3", "v4", "v4-bf16" (x86-64; the last with AVX512-BF16),
+     * "neon" (aarch64). NULL: what the environment's WEIR_LEVEL says, else the best that runs here.
+     * In F32 all but v2 give the same bits on every machine, v2 others that are the same on every
+     * machine. In BF16 v3, v4 and neon give the same bits, v4-bf16 others, at twice the speed. */
     const char *level;
     bool input_grads;                /**< compute the gradient of a floating-point input */
     uint32_t sequences;              /**< > 0: a net that continues so many texts, see below */

@@ -3,8 +3,8 @@
  * Asked of the instruction itself: the compilers' own functions for it need their run-time library,
  * which not every program that links Weir has.
  *
- * Bits as in Intel's and AMD's manuals (CPUID leaves 1, 7, 0x80000001; XCR0), levels as in the
- * x86-64 psABI, section "Micro-Architecture Levels".
+ * Bits as in Intel's and AMD's manuals (CPUID leaves 1, 7, 0x80000001; XCR0), levels up to 4 as
+ * in the x86-64 psABI, section "Micro-Architecture Levels".
  */
 #include "base/processor.h"
 
@@ -17,6 +17,7 @@
 
 struct features {
     uint32_t basic, extended, amd; /* leaf 1 ecx, leaf 7 ebx, leaf 0x80000001 ecx */
+    uint32_t more;                 /* leaf 7.1 eax */
     uint32_t saved;                /* XCR0: registers that the system keeps */
 };
 
@@ -25,6 +26,7 @@ static struct features ask(void) {
     uint32_t a, b, c, d;
     if (__get_cpuid(1, &a, &b, &c, &d)) found.basic = c;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) found.extended = b;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) found.more = a;
     if (__get_cpuid(0x80000001, &a, &b, &c, &d)) found.amd = c;
     if (found.basic & 1u << 27) /* OSXSAVE */
         __asm__("xgetbv" : "=a"(found.saved), "=d"(d) : "c"(0));
@@ -49,7 +51,8 @@ static int find_level(void) {
     if (!has(f.basic, basic_3) || !has(f.extended, extended_3) || !has(f.amd, 1u << 5) ||
         !has(f.saved, XMM_YMM))
         return 2;
-    return has(f.extended, extended_4) && has(f.saved, OPMASK_ZMM) ? 4 : 3;
+    if (!has(f.extended, extended_4) || !has(f.saved, OPMASK_ZMM)) return 3;
+    return has(f.more, 1u << 5) ? 5 : 4; /* AVX512_BF16 */
 }
 
 /* Asking takes microseconds where the machine is a guest. */

@@ -18,7 +18,7 @@ struct weir__custom {
 
 /** Rows for `custom`: inputs -> output; and `custom_grad`: dy, the inputs (NULL where not kept),
  * the output (or NULL) -> the wanted gradients in order of the inputs, NULL for those that this
- * call is not asked for. Any dtype. */
+ * call is not asked for. F32 and F64. */
 extern const struct weir__kernel weir__custom_kernel;
 extern const struct weir__kernel weir__custom_grad_kernel;
 

@@ -318,12 +318,12 @@ static void test_every_fault_is_listed_and_no_file_appears(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     static const char *const messages[] = {
         "--load /none/w: No such file", "/none/text: No such file or directory",
-        "--dtype bf16 is the GPU's", "--balance adds up to 7 layers, the model has 6",
+        "there is no schedule 'zb-w'", "--balance adds up to 7 layers, the model has 6",
         "--chunks 0: too small"};
     struct cli_run run;
     const char *folder = test_temporary_directory();
     CLI_CODE(&run, 2,
-             "eval --load /none/w --data /none/text --dtype bf16 --balance 3,4 --chunks 0 --json "
+             "eval --load /none/w --data /none/text --schedule zb-w --balance 3,4 --chunks 0 --json "
              "%s/j",
              folder);
     for (size_t i = 0; i < COUNT(messages); i++) CHECK_CONTAINS(run.output, messages[i]);

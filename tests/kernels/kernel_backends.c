@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Whose row of an op is tested. */
 #include "kernels/kernels.h"
+#include "cuda/kernel_gpu.h"
 #include "net/cuda/cuda.h"
 
 bool kernel_is_the_users(enum weir__op_code op) {
@@ -21,8 +22,17 @@ bool kernel_lacks_vector(enum weir__op_code op) {
 const char *kernel_backend_name(enum kernel_backend backend) {
     static const char *const names[] = {"f64 reference",    "f32 reference", "f32 first level",
                                         "f32 second level", "f32 vector",    "f32 fast",
-                                        "CUDA f32",         "CUDA bf16"};
+                                        "CUDA f32",         "CUDA bf16",     "bf16 first level",
+                                        "bf16 second level", "bf16 third level", "bf16 fourth level"};
     return names[backend];
+}
+
+bool kernel_is_bf16(enum kernel_backend backend) {
+    return backend >= KERNEL_CUDA_BF16;
+}
+
+bool kernel_runs_here(enum kernel_backend backend) {
+    return (backend != KERNEL_CUDA && backend != KERNEL_CUDA_BF16) || kernel_gpu_is_there();
 }
 
 const struct weir__backend *kernel_fast(void) {
@@ -45,12 +55,14 @@ static const struct weir__level *own_level(uint32_t n) {
 }
 
 const struct weir__level *kernel_level(enum kernel_backend backend) {
+    if (backend >= KERNEL_LEVEL_1_BF16) return own_level((uint32_t)backend - KERNEL_LEVEL_1_BF16);
     if (backend < KERNEL_LEVEL_1 || backend > KERNEL_VECTOR) return NULL;
     return own_level(backend == KERNEL_VECTOR ? UINT32_MAX : (uint32_t)backend - KERNEL_LEVEL_1);
 }
 
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend) {
     const struct weir__level *level = kernel_level(backend);
+    if (backend >= KERNEL_LEVEL_1_BF16) return level->backend->kernel(op, WEIR_BF16);
     if (level != NULL && level->rows[op].run != NULL) return &level->rows[op];
     if (backend == KERNEL_CUDA) return weir__backend_cuda.kernel(op, WEIR_F32);
     if (backend == KERNEL_CUDA_BF16) return weir__backend_cuda.kernel(op, WEIR_BF16);

@@ -409,7 +409,7 @@ int kernel_run(const struct kernel_case *test, enum kernel_backend backend, size
     const struct weir__kernel *kernel = kernel_of(test->shape.op, backend);
     struct memory memory = {.dtype = WEIR_F32};
     if (backend == KERNEL_F64) memory.dtype = WEIR_F64;
-    if (backend == KERNEL_CUDA_BF16) memory.dtype = WEIR_BF16;
+    if (kernel_is_bf16(backend)) memory.dtype = WEIR_BF16;
     kernel_results_init(results, test);
     bool on_gpu = backend == KERNEL_CUDA || backend == KERNEL_CUDA_BF16;
     if (on_gpu && !kernel_gpu_init(&memory.gpu)) return WEIR_ERR_NOT_FOUND;
@@ -597,13 +597,16 @@ static double largest_added(const struct kernel_results *wanted, int output) {
     return largest;
 }
 
+double kernel_magnitude(const struct kernel_results *wanted, int output) {
+    double least = fmax(least_magnitude(wanted->test), largest_added(wanted, output));
+    return kernel_largest(wanted, output, least);
+}
+
 void kernel_expect_near(const struct kernel_results *got, const struct kernel_results *wanted,
                         double tolerance, const char *what) {
-    for (int i = 0; i < KERNEL_OUTS; i++) {
-        if (got->test->operands.out[i].kind == OPERAND_NONE) continue;
-        double least = fmax(least_magnitude(wanted->test), largest_added(wanted, i));
-        expect_output(got, wanted, i, tolerance * kernel_largest(wanted, i, least), what);
-    }
+    for (int i = 0; i < KERNEL_OUTS; i++)
+        if (got->test->operands.out[i].kind != OPERAND_NONE)
+            expect_output(got, wanted, i, tolerance * kernel_magnitude(wanted, i), what);
 }
 
 void kernel_expect_same(const struct kernel_results *got, const struct kernel_results *wanted,

@@ -50,19 +50,26 @@ enum kernel_backend {
     KERNEL_VECTOR,  /**< at the best that runs here */
     KERNEL_FAST,
     KERNEL_CUDA, /**< on the fake driver */
-    KERNEL_CUDA_BF16
+    KERNEL_CUDA_BF16,
+    KERNEL_LEVEL_1_BF16, /**< our own at the lowest level, and those above it, as above */
+    KERNEL_LEVEL_2_BF16,
+    KERNEL_LEVEL_3_BF16,
+    KERNEL_LEVEL_4_BF16
 };
 /** "f64 reference" … */
 const char *kernel_backend_name(enum kernel_backend backend);
-/** The level of one of the three; NULL for the others. */
+bool kernel_is_bf16(enum kernel_backend backend);
+/** Not so: of CUDA, where the fake driver was not built. */
+bool kernel_runs_here(enum kernel_backend backend);
+/** The level of our own kernels; NULL for the others. */
 const struct weir__level *kernel_level(enum kernel_backend backend);
 /** What a net gets that asks for no level. */
 const struct weir__backend *kernel_fast(void);
 /** KERNEL_FAST is what a net gets. Those of levels are the reference for ops that
- * kernel_lacks_vector. NULL: CUDA has none. */
+ * kernel_lacks_vector. NULL: CUDA, or a level in BF16, has none. */
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend);
 
-/** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that;
+/** Rounds the inputs, and what outputs held, to what BF16 has, where kernels of it store that;
  * residuals are those of the rounded inputs. */
 void kernel_case_narrow(struct kernel_case *test);
 
@@ -82,8 +89,11 @@ void kernel_results_clean_up(struct kernel_results *results);
 
 /** The largest magnitude of an output, at least `least`. */
 double kernel_largest(const struct kernel_results *results, int output, double least);
-/** Fails the test where outputs differ by more than `tolerance` times the largest magnitude of
- * `wanted` (of the terms, where it is a difference); `what` is for the message. */
+/** What errors of an output are relative to: its largest magnitude (of the terms, where it is a
+ * difference). */
+double kernel_magnitude(const struct kernel_results *wanted, int output);
+/** Fails the test where outputs differ by more than `tolerance` times kernel_magnitude of `wanted`;
+ * `what` is for the message. */
 void kernel_expect_near(const struct kernel_results *got, const struct kernel_results *wanted,
                         double tolerance, const char *what);
 /** Fails the test where any number differs. */

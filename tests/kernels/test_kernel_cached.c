@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_FAST};
+static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_FAST,
+                                               KERNEL_LEVEL_3_BF16};
 #define FOR_BACKENDS(b) for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)
 static const enum kernel_backend on_cuda[] = {KERNEL_CUDA, KERNEL_CUDA_BF16};
 #define FOR_CUDA(b) for (size_t b = 0; b < WEIR__COUNT_OF(on_cuda); b++)
@@ -18,7 +19,7 @@ static const enum kernel_backend on_cuda[] = {KERNEL_CUDA, KERNEL_CUDA_BF16};
 static void make_case(struct kernel_case *test, const struct weir__op_shape *shape,
                       enum kernel_backend backend) {
     kernel_case_init(test, shape);
-    if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(test);
+    if (kernel_is_bf16(backend)) kernel_case_narrow(test);
 }
 
 /** Tokens 0 … of sequence 1 in one call. */
@@ -36,7 +37,7 @@ static void check_prompt(enum kernel_backend backend) {
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
     EXPECT_STATUS(kernel_run(&plain, KERNEL_F64, 0, &wanted), WEIR_OK);
     double tolerance = backend == KERNEL_F64 ? 0 : kernel_tolerance(&wanted);
-    if (backend == KERNEL_CUDA_BF16) tolerance += 0x1p-8;
+    if (kernel_is_bf16(backend)) tolerance += 0x1p-8;
     double largest = kernel_largest(&wanted, 0, 1);
     for (int64_t i = 0; i < test.operands.out[0].count; i++)
         if (!EXPECT_NEAR(got.out[0][i], wanted.out[0][i], tolerance * largest)) break;
@@ -146,7 +147,7 @@ static void test_cuda_takes_any_number_of_rows(void) {
                 test.sequence[r] = 1, test.place[r] = (uint32_t)r;
             EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
             EXPECT_STATUS(kernel_run(&test, on_cuda[b], 0, &got), WEIR_OK);
-            double unit = on_cuda[b] == KERNEL_CUDA_BF16 ? 0x1p-8 : 0;
+            double unit = kernel_is_bf16(on_cuda[b]) ? 0x1p-8 : 0;
             kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted) + unit,
                                kernel_backend_name(on_cuda[b]));
             kernel_results_clean_up(&got);

@@ -176,6 +176,7 @@ static void test_every_op_has_a_kernel(void) {
         CHECK(kernel_fast()->kernel(op, WEIR_F64)->run != NULL);
         CHECK(weir__backend_reference.kernel(op, WEIR_F32)->run != NULL);
         CHECK(kernel_fast()->kernel(op, WEIR_F32)->run != NULL);
+        CHECK((kernel_fast()->kernel(op, WEIR_BF16) == NULL) == kernel_lacks_vector(op));
     }
     CHECK_EQ_STR(weir__op_name(WEIR__OP_layer_norm_grad_input), "layer_norm_grad_input");
 }

@@ -12,16 +12,12 @@
 #include <string.h>
 
 static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_CUDA,
-                                               KERNEL_CUDA_BF16};
+                                               KERNEL_CUDA_BF16, KERNEL_LEVEL_3_BF16};
 #define FOR_BACKENDS(b) for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)
-
-static bool lacks(enum kernel_backend backend) {
-    return (backend == KERNEL_CUDA || backend == KERNEL_CUDA_BF16) && !kernel_gpu_is_there();
-}
 
 /** A number that leaves logits of at most 4 with their two bits behind the point. */
 static double offset_of(enum kernel_backend backend) {
-    return backend == KERNEL_F64 ? 0x1p40 : backend == KERNEL_CUDA_BF16 ? 0x1p4 : 0x1p20;
+    return backend == KERNEL_F64 ? 0x1p40 : kernel_is_bf16(backend) ? 0x1p4 : 0x1p20;
 }
 
 /** The loss, and the gradient, of logits that are all moved by `offset`. */
@@ -62,9 +58,9 @@ static void check_offset(enum kernel_backend backend, int64_t width) {
                                          .tokens = 1,
                                          .width = width,
                                          .ignore_index = -100};
-    double epsilon = backend == KERNEL_F64         ? 0x1p-52
-                     : backend == KERNEL_CUDA_BF16 ? 0x1p-8
-                                                   : 0x1p-23;
+    double epsilon = backend == KERNEL_F64     ? 0x1p-52
+                     : kernel_is_bf16(backend) ? 0x1p-8
+                                               : 0x1p-23;
     struct kernel_case base;
     kernel_case_init(&base, &shape);
     base.index[1][0] = 2;
@@ -84,8 +80,8 @@ static void test_an_offset_of_all_logits_leaves_the_gradient(void) {
     static const int64_t widths[] = {5, 64, 1000, WIDTH_MOST};
     FOR_BACKENDS(b)
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
-        if (!lacks(backends[b])) check_offset(backends[b], widths[w]);
-    if (lacks(KERNEL_CUDA)) SKIP("the fake CUDA driver was not built");
+        if (kernel_runs_here(backends[b])) check_offset(backends[b], widths[w]);
+    if (!kernel_gpu_is_there()) SKIP("the fake CUDA driver was not built");
 }
 
 /** The loss of one logit, and its gradient. */
@@ -126,7 +122,7 @@ static void test_infinite_logits_have_their_limits(void) {
                  {10240, 0.5, 5120, 0.5},
                  {-10240, 0, 0, 0}};
     FOR_BACKENDS(b)
-    for (size_t i = 0; i < WEIR__COUNT_OF(cases) && !lacks(backends[b]); i++) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(cases) && kernel_runs_here(backends[b]); i++) {
         double slope, loss = entropy(backends[b], cases[i].logit, cases[i].target, &slope);
         if (!EXPECT(loss == cases[i].loss && slope == cases[i].slope))
             TEST_FAIL("%s: bce_with_logits(%g, %g) is %g with slope %g",
@@ -135,7 +131,7 @@ static void test_infinite_logits_have_their_limits(void) {
         loss = entropy(backends[b], NAN, cases[i].target, &slope);
         EXPECT(isnan(loss) && isnan(slope));
     }
-    if (lacks(KERNEL_CUDA)) SKIP("the fake CUDA driver was not built");
+    if (!kernel_gpu_is_there()) SKIP("the fake CUDA driver was not built");
 }
 
 WEIR_TEST_SUITE(kernel_losses, TEST(an_offset_of_all_logits_leaves_the_gradient),

@@ -154,10 +154,10 @@ static void test_gradients_of_large_planes_keep_their_digits(void) {
 /* ---- layer norm ---- */
 
 static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_CUDA,
-                                               KERNEL_CUDA_BF16};
+                                               KERNEL_CUDA_BF16, KERNEL_LEVEL_3_BF16};
 #define FOR_BACKENDS(b)                                                                            \
     for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)                                          \
-        if (backends[b] < KERNEL_CUDA || kernel_gpu_is_there())
+        if (kernel_runs_here(backends[b]))
 
 static struct weir__op_shape row_shape(enum weir__op_code op, int64_t width, double eps) {
     return (struct weir__op_shape){
@@ -170,12 +170,12 @@ static void check_constant_row(enum kernel_backend backend, int64_t width, doubl
     struct kernel_results got;
     kernel_case_init(&test, &shape);
     for (int64_t i = 0; i < width; i++) test.in[0][i] = number;
-    if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(&test);
+    if (kernel_is_bf16(backend)) kernel_case_narrow(&test);
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
     if (!EXPECT(got.out[1][0] == test.in[0][0]))
         TEST_FAIL("%s: the mean of %lld times %.9g is %.9g", kernel_backend_name(backend),
                   (long long)width, number, got.out[1][0]);
-    for (int64_t i = 0; i < width && backend < KERNEL_CUDA_BF16; i++)
+    for (int64_t i = 0; i < width && !kernel_is_bf16(backend); i++)
         EXPECT(got.out[0][i] == test.in[2][i]);
     kernel_results_clean_up(&got);
     kernel_case_clean_up(&test);
@@ -226,7 +226,7 @@ static void test_rows_whose_squares_overflow_are_scaled(void) {
     static const int64_t widths[] = {4, 37, 768, 1200};
     FOR_BACKENDS(b)
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
-        if (backends[b] != KERNEL_CUDA_BF16 && !test_has_failed())
+        if (!kernel_is_bf16(backends[b]) && !test_has_failed())
             check_scaled(backends[b], widths[w], backends[b] == KERNEL_F64 ? 0x1p900 : 0x1p100);
     if (!kernel_gpu_is_there()) SKIP("the fake CUDA driver was not built");
 }
@@ -242,7 +242,7 @@ static void check_outlier(enum kernel_backend backend, double outlier) {
         test.in[1][i] = 1;
     }
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
-    double unit = backend == KERNEL_CUDA_BF16 ? 0x1p-8 : 0x1p-22;
+    double unit = kernel_is_bf16(backend) ? 0x1p-8 : 0x1p-22;
     for (int64_t i = 0; i < 4 && isfinite(outlier); i++)
         EXPECT_NEAR(got.out[0][i], i == 0 ? sqrt(3) : -sqrt(1 / 3.0), 2 * unit);
     for (int64_t i = 0; i < 4 && !isfinite(outlier); i++) EXPECT(isnan(got.out[0][i]));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: a fused CUDA row has exactly its parts' bits, so that fusion changes no result. Method: the
- * parts run one after the other on the kernels' emulation, each on what the one before it stored;
- * random shapes, f32 and bf16.
+ * Goal: a fused row has exactly its parts' bits, so that fusion changes no result. Method: the
+ * parts run one after the other, on CUDA's emulation and on CPUs, each on what the one before it
+ * stored; random shapes, f32 and bf16.
  */
 #include "harness.h"
 #include "cuda/kernel_gpu.h"
@@ -98,19 +98,24 @@ static void add_norm_grad(struct chain *chain, struct kernel_results *wanted) {
     wanted->out[0] = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
 }
 
+static void drop_add(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* x, residual */
+    const double *x = in[0];
+    const double *terms[] = {in[1], run_part(chain, WEIR__OP_dropout, shape, &x, 1)[0]};
+    wanted->out[0] = run_part(chain, WEIR__OP_add, shape, terms, 2)[0];
+}
+
 typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);
 
-static void check(enum weir__op_code op, parts_fn *run_parts) {
-    static const enum kernel_backend backends[] = {KERNEL_CUDA, KERNEL_CUDA_BF16, KERNEL_F32,
-                                                   KERNEL_F64};
-    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+static void check_backend(enum weir__op_code op, parts_fn *run_parts, enum kernel_backend backend) {
     for (int i = 0; i < CASES && !test_has_failed(); i++) {
         struct weir__op_shape shape = kernel_any_shape(op);
         struct kernel_case fused;
         struct kernel_results got, wanted = {.test = &fused};
-        struct chain chain = {.fused = &fused, .backend = backends[i % 4]};
+        struct chain chain = {.fused = &fused, .backend = backend};
         kernel_case_init(&fused, &shape);
-        if (chain.backend == KERNEL_CUDA_BF16) kernel_case_narrow(&fused);
+        if (kernel_is_bf16(backend)) kernel_case_narrow(&fused);
         EXPECT_STATUS(kernel_run(&fused, chain.backend, 0, &got), WEIR_OK);
         run_parts(&chain, &wanted);
         kernel_expect_same(&got, &wanted, kernel_backend_name(chain.backend));
@@ -118,6 +123,22 @@ static void check(enum weir__op_code op, parts_fn *run_parts) {
         chain_clean_up(&chain);
         kernel_case_clean_up(&fused);
     }
+}
+
+static void check(enum weir__op_code op, parts_fn *run_parts) {
+    static const enum kernel_backend on_cpu[] = {KERNEL_F32, KERNEL_F64, KERNEL_LEVEL_1_BF16,
+                                                 KERNEL_LEVEL_3_BF16};
+    for (size_t b = 0; b < WEIR__COUNT_OF(on_cpu); b++)
+        if (kernel_of(op, on_cpu[b]) != NULL) check_backend(op, run_parts, on_cpu[b]);
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    check_backend(op, run_parts, KERNEL_CUDA);
+    check_backend(op, run_parts, KERNEL_CUDA_BF16);
+}
+
+/* CUDA rounds less often here. */
+static void test_dropout_add_has_its_parts_bits_on_cpus(void) {
+    check_backend(WEIR__OP_dropout_add, drop_add, KERNEL_LEVEL_1_BF16);
+    check_backend(WEIR__OP_dropout_add, drop_add, KERNEL_LEVEL_3_BF16);
 }
 
 static void test_instance_norm_act_has_its_parts_bits(void) {
@@ -136,7 +157,8 @@ static void test_add_layer_norm_grad_input_has_its_parts_bits(void) {
     check(WEIR__OP_add_layer_norm_grad_input, add_norm_grad);
 }
 
-WEIR_TEST_SUITE(kernels_fused, TEST(instance_norm_act_has_its_parts_bits),
+WEIR_TEST_SUITE(kernels_fused, TEST(dropout_add_has_its_parts_bits_on_cpus),
+                TEST(instance_norm_act_has_its_parts_bits),
                 TEST(instance_norm_act_grad_has_its_parts_bits),
                 TEST(add_layer_norm_has_its_parts_bits),
                 TEST(add_layer_norm_grad_input_has_its_parts_bits))

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: the built-in models, as they are initialised, get gradients on GPUs that are as near to the
- * true ones as their dtype allows, whatever the pipeline. Method: two GPTs, a U-Net, a GPT whose
- * embedding and blocks have many readers, and two files of other layers, on the fake driver, on one
- * to three stages over GPUs, and over GPUs and CPUs, with data that are always the same; against
+ * Goal: the built-in models, as they are initialised, get gradients on GPUs, and in bf16 on CPUs,
+ * that are as near to the true ones as their dtype allows, whatever the pipeline. Method: two GPTs, a
+ * U-Net, a GPT whose embedding and blocks have many readers, and two files of other layers, on the
+ * fake driver, on one to three stages over GPUs, and over GPUs and CPUs, and at each level of a CPU
+ * that runs here, with data that are always the same; against
  * the f64 reference of the same f32 parameters (net_exact.h), which test_golden_nets.c and
  * test_golden_unet.c hold to PyTorch.
  *
@@ -27,6 +28,7 @@
 #include "engine/engine_gpu.h"
 #include "cuda/fake_gpu.h"
 #include "harness.h"
+#include "net/cpu/level.h"
 #include "net/net_exact.h"
 
 #include <math.h>
@@ -266,7 +268,6 @@ static void check_pipelines(const struct weir_fake_cuda_control *gpu, const stru
     double worst = 0;
     for (size_t p = 0; p < sizeof pipelines / sizeof pipelines[0] && !test_has_failed(); p++) {
         struct trial_result got[2] = {{0}};
-        if (pipelines[p].mixed && dtype == WEIR_BF16) continue; /* which a CPU has not */
         if (!is_wanted(p, bench->model)) continue;
         gpu->reset(test_random_u64(), GPUS, 0);
         train(bench, &pipelines[p], dtype, p == 0 ? first : got);
@@ -294,6 +295,30 @@ static void check_models(enum weir_dtype dtype) {
     }
 }
 
+static void check_levels(const struct bench *bench) {
+    const struct weir__level *level;
+    for (uint32_t i = 0; (level = weir__level_at(i)) != NULL && !test_has_failed(); i++) {
+        struct weir_net_options options = trial_options(2, ROWS, CHUNKS);
+        struct trial_result got[2] = {{0}};
+        if (!weir__level_runs(level)) continue;
+        options.dtype = WEIR_BF16;
+        options.level = level->name;
+        options.pipe.schedule = "gpipe";
+        net_pipe_train(&bench->problem, &options, &bench->data, got);
+        double is = test_has_failed() ? 0 : check_bf16(bench, got);
+        printf("  %s at %s: at most %.3g from f64\n", bench->name, level->name, is);
+        for (int r = 0; r < 2; r++) trial_result_clean_up(&got[r]);
+    }
+}
+
+static void test_bf16_on_cpus_is_within_what_its_storage_costs(void) {
+    for (size_t m = 0; m < sizeof models / sizeof models[0] && !test_has_failed(); m++) {
+        static struct bench bench;
+        if (bench_init(&bench, m, WEIR_BF16)) check_levels(&bench);
+        bench_clean_up(&bench);
+    }
+}
+
 static void test_f32_is_within_a_hundred_thousandth(void) {
     check_models(WEIR_F32);
 }
@@ -303,4 +328,5 @@ static void test_bf16_is_within_what_its_storage_costs(void) {
 }
 
 WEIR_TEST_SUITE(net_near, TEST(f32_is_within_a_hundred_thousandth),
-                TEST(bf16_is_within_what_its_storage_costs))
+                TEST(bf16_is_within_what_its_storage_costs),
+                TEST(bf16_on_cpus_is_within_what_its_storage_costs))

@@ -4,12 +4,14 @@
  * loss, norm, every gradient and the parameters after updates are the same bits, whatever the
  * stages, the partition, the workers, their threads, the schedule, the checkpoint modes, the
  * recompute timing, the links, and which backwards are split. Method: random small models
- * (net_models.h), each trained once on one stage and once on a random pipeline of several.
+ * (net_models.h), in f32, f64 and bf16, each trained once on one stage and once on a random
+ * pipeline of several.
  */
 #include "harness.h"
 #include "net/net_pipes.h"
 
 #include "base/base.h"
+#include "net/cpu/level.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +24,13 @@ static bool coin(void) {
 
 static uint32_t between(uint32_t least, uint32_t most) {
     return least + (uint32_t)test_random_below(most - least + 1);
+}
+
+/** One that runs here, or the best. */
+static const char *draw_level(void) {
+    uint32_t runs = 0;
+    while (weir__level_at(runs) != NULL && weir__level_runs(weir__level_at(runs))) runs++;
+    return coin() ? NULL : weir__level_at((uint32_t)test_random_below(runs))->name;
 }
 
 static void compare(const struct net_problem *problem, const struct weir_net_options *one,
@@ -43,12 +52,14 @@ static void random_case(void) {
     struct net_problem problem = {0};
     net_problem_init(&problem);
     if (problem.model == NULL || test_has_failed()) return;
+    static const enum weir_dtype dtypes[] = {WEIR_F32, WEIR_F64, WEIR_BF16};
     static char table[TRIAL_TABLE_BYTES];
     uint32_t layers = weir_model_layer_count(problem.model), balance[8];
     enum weir_checkpoint modes[8];
     struct weir_net_options one = trial_options(1, between(1, 13), between(1, 5));
-    one.dtype = coin() ? WEIR_F64 : WEIR_F32;
-    one.reference = coin();
+    one.dtype = dtypes[test_random_below(WEIR__COUNT_OF(dtypes))];
+    one.reference = one.dtype != WEIR_BF16 && coin();
+    one.level = draw_level();
     one.input_grads = coin();
     one.pipe.schedule = coin() ? "gpipe" : "1f1b";
     one.pipe.checkpoint = net_pipe_checkpoint();

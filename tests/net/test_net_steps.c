@@ -415,11 +415,12 @@ static void test_a_failing_layer_is_named_and_the_next_step_is_right(void) {
     weir_model_destroy(model);
 }
 
-static void test_steps_allocate_nothing(void) {
+static void allocate_nothing(enum weir_dtype dtype) {
     struct weir_model *model = small_model(0.1);
     struct trial_data data;
-    trial_data_init(&data, &row4, &label, WEIR_F64, 8, 1, 3);
+    trial_data_init(&data, &row4, &label, dtype == WEIR_BF16 ? WEIR_F32 : dtype, 8, 1, 3);
     struct weir_net_options options = trial_options(2, 8, 4);
+    options.dtype = dtype;
     struct weir_net *net = trial_net(model, &options);
     uint64_t before = test_allocator_count();
     for (uint64_t i = 0; net != NULL && i < 100; i++) {
@@ -435,10 +436,19 @@ static void test_steps_allocate_nothing(void) {
     weir_model_destroy(model);
 }
 
+static void test_steps_allocate_nothing(void) {
+    allocate_nothing(WEIR_F64);
+    allocate_nothing(WEIR_F32);
+    allocate_nothing(WEIR_BF16);
+}
+
 static void test_the_plan_is_the_pipes_to_the_byte(void) {
-    for (uint32_t stages = 1; stages <= 4; stages++) {
+    static const enum weir_dtype dtypes[] = {WEIR_F64, WEIR_BF16};
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t stages = i % 4 + 1;
         struct weir_model *model = small_model(0.1);
         struct weir_net_options options = trial_options(stages, 7, 3);
+        options.dtype = dtypes[i / 4];
         struct weir_net *net = trial_net(model, &options);
         struct weir_plan *plan = NULL;
         EXPECT_STATUS(weir_net_plan(model, &options, NULL, &plan), WEIR_OK);

@@ -499,7 +499,9 @@ static void test_what_cannot_be_measured_is_refused(void) {
     EXPECT_STATUS(weir_profile_new(model, &options, NULL, &profile), WEIR_ERR_ARGUMENT);
     options = profile_options(4, 1);
     options.net.dtype = WEIR_BF16;
+    options.net.reference = true;
     EXPECT_STATUS(weir_profile_new(model, &options, NULL, &profile), WEIR_ERR_CONFIG);
+    options.net.reference = false;
     CHECK_OK(weir_model_freeze(model, "*"));
     options.net.dtype = WEIR_F32;
     EXPECT_STATUS(weir_profile_new(model, &options, NULL, &profile), WEIR_ERR_CONFIG);

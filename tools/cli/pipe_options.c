@@ -54,12 +54,12 @@ const struct arg_option pipe_option_list[] = {
      "cpu",
      .value = "NAME[,NAME...]"},
     {"dtype", ARG_CHOICE, AT(dtype),
-     "bf16 is a GPU's: what lies between layers; parameters stay f32. f64 is a CPU's: on "
+     "bf16 is of what lies between layers and of products; parameters stay f32. f64 is a CPU's: on "
      "the reference kernels, slow and exact",
      .fallback = "f32", .choices = dtype_names},
     {"level", ARG_TEXT, AT(level),
-     "instructions of the CPU's kernels: v2, v3, v4 (x86-64), neon (aarch64). v3, v4 and neon give "
-     "the same bits. Default: WEIR_LEVEL, else the best that runs here",
+     "instructions of the CPU's kernels: v2, v3, v4, v4-bf16 (x86-64), neon (aarch64). All but v2 "
+     "give the same bits in f32. Default: WEIR_LEVEL, else the best that runs here",
      .value = "NAME"},
     {"threads-per-stage", ARG_U32, AT(threads_per_stage),
      "default: cores / workers (grad: 1). No bit depends on it", .value = "T", .least = 1,
@@ -263,13 +263,10 @@ static void fill_devices(const struct pipe_options *options, uint32_t workers,
 }
 
 /* As far as the devices' names tell it: the net goes by what each stage is on. */
-static void check_dtype(const struct weir_net_options *net, uint32_t workers,
-                        struct weir_faults *faults) {
+static void check_dtype(const struct weir_net_options *net, struct weir_faults *faults) {
     uint32_t gpus = 0;
     for (uint32_t w = 0; w < net->pipe.device_count; w++)
         gpus += !weir__device_facts(net->pipe.devices[w]).synchronous;
-    if (net->dtype == WEIR_BF16 && gpus < workers)
-        weir_faults_add(faults, "--dtype bf16 is the GPU's: use f32 on a CPU, or --device cuda");
     if (net->dtype == WEIR_F64 && gpus > 0)
         weir_faults_add(faults, "--dtype f64 is the CPU's: use f32 or bf16 on a GPU, or "
                                 "--device cpu");
@@ -318,7 +315,7 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
     net->level = options->level;
     const struct weir__level *level;
     (void)weir__level_find(net->level, faults, &level);
-    check_dtype(net, workers, faults);
+    check_dtype(net, faults);
     net->seed = options->seed;
     net->pipe.chunks = options->chunks;
     fill_checkpoint(options, storage, net, faults);

@@ -168,11 +168,12 @@ static const char *gpu_of(const struct train *t, uint32_t stage) {
     return weir__device_facts(name).synchronous ? NULL : name;
 }
 
-/* "v3, v4 or neon", which give the same; or of the reference kernels, which ask the C library for
+/* "v3, v4 or neon", which give the same; "v4-bf16", which does so in f32 alone; or of the reference kernels, which ask the C library for
  * functions, the processor. */
 static int add_cpu(const struct train *t, struct train_notes *notes) {
     struct weir__machine *machine;
     struct weir__machine_facts facts = {.usable_cores = 0};
+    if (t->net->dtype == WEIR_BF16) return add(notes, level_key, t->net->level->bits_bf16);
     if (t->net->dtype != WEIR_F64 && !t->net->reference)
         return add(notes, level_key, t->net->level->bits);
     if (weir__machine_new(NULL, &machine) == WEIR_OK) {

@@ -10,9 +10,10 @@
 
 /* build/levels.zig compiles these. */
 #if defined(__x86_64__)
-extern const struct weir__level weir__v2_level, weir__v3_level, weir__v4_level;
+extern const struct weir__level weir__v2_level, weir__v3_level, weir__v4_level,
+    weir__v4_pairs_level;
 static const struct weir__level *const levels[] = {&weir__v2_level, &weir__v3_level,
-                                                   &weir__v4_level};
+                                                   &weir__v4_level, &weir__v4_pairs_level};
 #elif defined(__aarch64__)
 extern const struct weir__level weir__neon_level;
 static const struct weir__level *const levels[] = {&weir__neon_level};

@@ -13,6 +13,9 @@
 
 /** Most columns of a panel. */
 #define WEIR__PANEL 32
+/** With WEIR_PAIRS, a and b are of pairs: a float is two neighbouring steps of the depth, each a
+ * bf16, the first in the lower half of its bits. */
+
 /** Columns of a tile, and rows. */
 #if defined(__AVX512F__)
 #define WEIR__TILE_COLUMNS 32
@@ -64,5 +67,10 @@ void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const number *from, int6
  * `columns` up to `to_columns`, a multiple of 16. */
 void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const number *from,
                         int64_t from_row, int64_t columns, int64_t depth, float scale);
+/** The same from floats. */
+void VECTOR_F32(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
+                                 int64_t columns, int64_t depth, float scale);
+void VECTOR_F32(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
+                            int64_t from_row, int64_t columns, int64_t depth, float scale);
 
 #endif

@@ -26,10 +26,10 @@ int weir__cpu_attach(struct weir_stream *stream, uint32_t threads) {
 
 static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
     assert((unsigned)op < WEIR__OP_COUNT);
+    if (dtype != WEIR_F32 && dtype != WEIR_F64) return NULL;
     if (op == WEIR__OP_custom) return &weir__custom_kernel;
     if (op == WEIR__OP_custom_grad) return &weir__custom_grad_kernel;
-    if (dtype == WEIR_F64) return &weir__reference_f64[op];
-    return dtype == WEIR_F32 ? &weir__reference_f32[op] : NULL;
+    return dtype == WEIR_F64 ? &weir__reference_f64[op] : &weir__reference_f32[op];
 }
 
 const struct weir__backend weir__backend_reference = {

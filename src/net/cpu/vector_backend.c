@@ -40,6 +40,7 @@ static const struct weir__backend backend = {
 
 const struct weir__level VECTOR(level) = {.name = TEXT_OF(WEIR_LEVEL),
                                           .bits = BITS,
+                                          .bits_bf16 = BITS,
                                           .rows = VECTOR_F32(rows),
                                           .flat = &VECTOR_F32(flat_f32),
                                           .backend = &backend,

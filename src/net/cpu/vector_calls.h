@@ -7,7 +7,8 @@
 #include "net/cpu/vector.h"
 
 /** Every op but the user's own; empty rows are left to the reference. */
-extern const struct weir__kernel VECTOR_F32(rows)[WEIR__OP_COUNT], VECTOR_BF16(rows)[WEIR__OP_COUNT];
+extern const struct weir__kernel VECTOR_F32(rows)[WEIR__OP_COUNT],
+    VECTOR_BF16(rows)[WEIR__OP_COUNT];
 extern const struct weir__flat_calls VECTOR_F32(flat_f32);
 
 /* vector_linear.c: products by packed panels */

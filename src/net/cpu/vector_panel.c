@@ -34,7 +34,9 @@ _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
 #endif
 
 VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
-#if defined(__AVX512F__)
+#if defined(WEIR_PAIRS)
+    return (vregister)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+#elif defined(__AVX512F__)
     return (vregister)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (vregister)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)c);
@@ -51,7 +53,12 @@ VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
 VECTOR_INLINE vregister multiply_add_8(float a, vregister b, vregister c) {
 #if defined(__AVX512F__)
     __m256 low_b = _mm512_castps512_ps256((__m512)b), low_c = _mm512_castps512_ps256((__m512)c);
-    return (vregister)_mm512_castps256_ps512(_mm256_fmadd_ps(_mm256_set1_ps(a), low_b, low_c));
+#if defined(WEIR_PAIRS)
+    low_c = _mm256_dpbf16_ps(low_c, (__m256bh)_mm256_set1_ps(a), (__m256bh)low_b);
+#else
+    low_c = _mm256_fmadd_ps(_mm256_set1_ps(a), low_b, low_c);
+#endif
+    return (vregister)_mm512_castps256_ps512(low_c);
 #else
     return multiply_add(a, b, c);
 #endif

@@ -24,11 +24,9 @@
                          .library = "vector"}
 
 const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
-#if !defined(WEIR_STORED_BF16) /* not stored as bf16 yet */
     ROW_MEASURED(linear),
     ROW_MEASURED(linear_grad_input),
     ROW_MEASURED(linear_grad_weight),
-#endif
     ROW_CONVOLUTION(conv2d),
     ROW_CONVOLUTION(conv2d_grad_input),
     ROW_MEASURED(conv2d_grad_weight),

@@ -17,9 +17,10 @@ struct roofs {
 static struct roofs roofs_of(const struct weir__profile_state *profile) {
     const struct weir_profile *shown = &profile->shown;
     double threads = shown->threads > 0 ? shown->threads : 1;
-    if (!profile->backend->on_gpu)
-        return (struct roofs){WEIR__ROOF_CPU_FLOPS * threads, WEIR__ROOF_CPU_BYTES, 1, 0};
     bool half = shown->dtype == WEIR_BF16;
+    if (!profile->backend->on_gpu)
+        return (struct roofs){(half ? WEIR__ROOF_CPU_BF16_FLOPS : WEIR__ROOF_CPU_FLOPS) * threads,
+                              WEIR__ROOF_CPU_BYTES, 1, 0};
     return (struct roofs){half ? WEIR__ROOF_GPU_BF16_FLOPS : WEIR__ROOF_GPU_F32_FLOPS,
                           WEIR__ROOF_GPU_BYTES, WEIR__ROOF_GPU_PASSES, WEIR__ROOF_GPU_START};
 }

@@ -125,13 +125,16 @@ int weir__net_backends(const struct weir_model *model, const struct weir_net_opt
 
 int weir__net_check_dtype(enum weir_dtype dtype, const struct weir__backend *const *backends,
                           uint32_t count, struct weir_faults *faults) {
-    uint32_t gpus = 0;
-    for (uint32_t s = 0; s < count; s++) gpus += backends[s]->on_gpu;
-    if (dtype == WEIR_F64 && gpus > 0)
+    bool gpu = false, reference = false;
+    for (uint32_t s = 0; s < count; s++) {
+        gpu |= backends[s]->on_gpu;
+        reference |= backends[s] == &weir__backend_reference;
+    }
+    if (dtype == WEIR_F64 && gpu)
         weir_faults_add(faults, "--dtype f64 is the CPU's: use f32 or bf16 on a GPU, or "
                                 "--device cpu");
-    else if (dtype == WEIR_BF16 && gpus < count)
-        weir_faults_add(faults, "--dtype bf16 is the GPU's: use f32 on a CPU, or --device cuda");
+    else if (dtype == WEIR_BF16 && reference)
+        weir_faults_add(faults, "--dtype bf16: the reference kernels have f32 and f64 alone");
     else
         return WEIR_OK;
     return WEIR_ERR_CONFIG;
@@ -160,6 +163,7 @@ static void visit_ops(const struct weir__slices *slices, const struct weir__back
 struct missing {
     const struct weir__network *network;
     struct weir_faults *faults;
+    bool on_gpu;
     int status;
 };
 
@@ -168,17 +172,18 @@ static void tell_missing(void *context, const struct weir__node *node,
     struct missing *missing = context;
     if (kernel != NULL) return;
     missing->status = WEIR_ERR_UNSUPPORTED;
-    weir_faults_add(missing->faults,
-                    "layer %s: '%s' has no CUDA kernel: give this stage a CPU (--device cuda,cpu "
-                    "names one for each worker)",
+    weir_faults_add(missing->faults, "layer %s: '%s' has no %s",
                     weir__network_layer_label(missing->network, node->layer),
-                    weir__op_name(node->op));
+                    weir__op_name(node->op),
+                    missing->on_gpu ? "CUDA kernel: give this stage a CPU (--device cuda,cpu names "
+                                      "one for each worker)"
+                                    : "kernel of bf16: use --dtype f32");
 }
 
 int weir__net_check_kernels(const struct weir__network *network, const struct weir__slices *slices,
                             const struct weir__backend *backend, struct weir_faults *faults) {
-    struct missing missing = {network, faults, WEIR_OK};
-    if (backend->on_gpu) visit_ops(slices, backend, network->dtype, tell_missing, &missing);
+    struct missing missing = {network, faults, backend->on_gpu, WEIR_OK};
+    visit_ops(slices, backend, network->dtype, tell_missing, &missing);
     return missing.status;
 }
 

@@ -20,7 +20,8 @@ uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t core
 /** What every stage runs on, where all workers' devices are of one kind; false: they are not. */
 bool weir__net_sole_backend(const struct weir_net_options *options,
                             const struct weir__backend **backend);
-/** Whether the dtype can be had on each of `backends`: F64 on CPUs alone, BF16 on GPUs alone. */
+/** Whether the dtype can be had on each of `backends`: F64 on CPUs alone, BF16 not by
+ * the reference. */
 int weir__net_check_dtype(enum weir_dtype dtype, const struct weir__backend *const *backends,
                           uint32_t count, struct weir_faults *faults);
 /** Whether every op of a stage's programs has a kernel there: WEIR_ERR_UNSUPPORTED, with a line for

@@ -34,7 +34,7 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
     bool known =
         options->dtype == WEIR_F32 || options->dtype == WEIR_F64 || options->dtype == WEIR_BF16;
     if (!known) {
-        weir_faults_add(faults, "--dtype %s is not supported: use f32, f64 or, on GPUs, bf16",
+        weir_faults_add(faults, "--dtype %s is not supported: use f32, bf16 or f64",
                         weir_dtype_name(options->dtype));
         status = WEIR_ERR_CONFIG;
     }

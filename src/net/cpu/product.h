@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A product of two matrices, as vector_linear.c cuts it into strips of rows and panels of columns,
+ * and how those are packed: vector_operands.c, vector_pairs.c.
+ */
+#ifndef WEIR_PRODUCT_H
+#define WEIR_PRODUCT_H
+
+#include "net/cpu/panel.h"
+
+/** c (rows, columns) = a (rows, depth) * b: activations with weights, which are exact and rounded
+ * to what a `number` has, or the gradient of weights: activations with activations. */
+struct weir__matrix_product {
+    const number *a; /**< element (r, k) at a[r * a_row + k * a_step]; one of the two is 1 */
+    int64_t a_row, a_step;
+    const void *b;     /**< (depth, columns); floats, or numbers where grad_weight */
+    bool flipped;      /**< b is (columns, depth) */
+    void *c;           /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
+    const float *bias; /**< (columns): what the chain begins with; NULL: with 0 */
+    int64_t rows, depth, columns;
+    enum weir__panel_mode mode;
+    bool grad_weight;
+};
+
+enum {
+    WEIR__PRODUCT_STEPS = 256, /**< most of a panel's */
+    WEIR__STRIP_ROWS = 96,     /**< whole tiles */
+};
+_Static_assert(WEIR__STRIP_ROWS % WEIR__TILE_ROWS == 0, "a strip is whole tiles");
+
+/** Points `panel` at its depth's steps, from the number `first` on, of b's columns from `j` on;
+ * packed at `to`, a tile wide, unless they are read just once. */
+void VECTOR(take_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                        float *to, struct weir__panel *panel);
+/** Whether strips of a are packed: else they are read where they lie. */
+bool VECTOR(packs_strips)(const struct weir__matrix_product *product);
+/** Points `panel` at its rows of a, from `row` on, at most a strip, and its depth's steps, from the
+ * number `first` on; packed at `to`. Where a's rows are neighbours, each tile's are together:
+ * to[tile][step][row of the tile]. */
+void VECTOR(take_strip)(const struct weir__matrix_product *product, int64_t row, int64_t first,
+                        float *to, struct weir__panel *panel);
+
+#endif

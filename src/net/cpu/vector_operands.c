@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the operands of products are packed, as floats: what is stored narrower is widened as it is
+ * packed, weights are rounded first.
+ */
+#include "net/cpu/product.h"
+
+#include <assert.h>
+
+/** Distances in numbers that fall on few sets of the first cache. */
+enum { BAD_STEP = 1024 };
+/** At most so many rows are one pass over the right-hand matrix. */
+enum { FEW_ROWS = 8 };
+
+static const bool narrow = sizeof(number) < sizeof(float);
+
+/** Whole vectors of floats become what a `number` has. */
+static void round_all(float *floats, int64_t count) {
+    assert(count % LANES == 0);
+    for (int64_t i = 0; i < count; i += LANES) {
+        number rounded[LANES];
+        v_store(rounded, v_load(floats + i));
+        v_store(floats + i, v_load(rounded));
+    }
+}
+
+static void pack_weights(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                         float *to, const struct weir__panel *panel) {
+    const float *b = product->b;
+    if (product->flipped) VECTOR_F32(panel_pack_rows)
+    (to, WEIR__TILE_COLUMNS, b + j * product->depth + first, product->depth, panel->columns,
+     panel->depth, 1);
+    else VECTOR_F32(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
+                                b + first * product->columns + j, product->columns, panel->columns,
+                                panel->depth, 1);
+    if (narrow) round_all(to, panel->depth * WEIR__TILE_COLUMNS);
+}
+
+void VECTOR(take_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                        float *to, struct weir__panel *panel) {
+    assert(j < product->columns && first < product->depth);
+    const int64_t at = first * product->columns + j;
+    const bool few = product->rows <= FEW_ROWS && panel->columns == WEIR__TILE_COLUMNS;
+    panel->b = to;
+    panel->b_row = WEIR__TILE_COLUMNS;
+    if (!narrow && few && !product->flipped) {
+        panel->b = (const float *)product->b + at;
+        panel->b_row = product->columns;
+    } else if (product->grad_weight) {
+        VECTOR(panel_pack)
+        (to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS, (const number *)product->b + at,
+         product->columns, panel->columns, panel->depth, 1);
+    } else {
+        pack_weights(product, j, first, to, panel);
+    }
+}
+
+bool VECTOR(packs_strips)(const struct weir__matrix_product *product) {
+    return narrow || (product->grad_weight && product->a_step % BAD_STEP == 0);
+}
+
+VECTOR_INLINE void widen(float *to, const number *from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = v_load_one(from + i);
+}
+
+/** to[tile][k][row of the tile] from a[k * a_step + row]. */
+static void pack_adjacent(float *to, const number *a, int64_t a_step, int64_t rows, int64_t depth) {
+    for (int64_t k = 0; k < depth; k++, a += a_step, to += WEIR__TILE_ROWS) {
+        int64_t row = 0;
+        for (; row + WEIR__TILE_ROWS <= rows; row += WEIR__TILE_ROWS) {
+            float tile[WEIR__TILE_ROWS]; /* which is neither of both */
+            widen(tile, a + row, WEIR__TILE_ROWS);
+            memcpy(to + row * depth, tile, sizeof tile);
+        }
+        if (row < rows) widen(to + row * depth, a + row, rows - row);
+    }
+}
+
+void VECTOR(take_strip)(const struct weir__matrix_product *product, int64_t row, int64_t first,
+                        float *to, struct weir__panel *panel) {
+    assert(panel->rows <= WEIR__STRIP_ROWS && panel->depth <= WEIR__PRODUCT_STEPS);
+    const number *a = product->a + row * product->a_row + first * product->a_step;
+    panel->a = to;
+    if (!VECTOR(packs_strips)(product)) {
+        panel->a = (const void *)a;
+        panel->a_row = product->a_row;
+        panel->a_step = product->a_step;
+    } else if (product->grad_weight) {
+        pack_adjacent(to, a, product->a_step, panel->rows, panel->depth);
+        panel->a_row = 1;
+        panel->a_step = WEIR__TILE_ROWS;
+    } else {
+        for (int64_t r = 0; r < panel->rows; r++)
+            widen(to + r * panel->depth, a + r * product->a_row, panel->depth);
+        panel->a_row = panel->depth;
+        panel->a_step = 1;
+    }
+}
