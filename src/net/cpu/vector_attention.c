@@ -41,8 +41,7 @@ int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first) {
 
 struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *numbers,
                                          const float *packed) {
-    if (sizeof *numbers < sizeof *packed)
-        return (struct weir__head_rows){packed, head->padded};
+    if (sizeof *numbers < sizeof *packed) return (struct weir__head_rows){packed, head->padded};
     return (struct weir__head_rows){(const void *)numbers, 3 * head->width};
 }
 
@@ -201,9 +200,8 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     number *y = (number *)call->out[0] + row * head.tokens * head.width + column;
     VECTOR(panel_pack)
     (areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size, head.tokens, 1);
-    if (VECTOR(head_rows)(&head, head.k, areas.keys).at == areas.keys)
-        VECTOR(panel_pack)
-        (areas.keys, head.padded, head.padded, head.k, 3 * head.width, head.size, head.tokens, 1);
+    if (VECTOR(head_rows)(&head, head.k, areas.keys).at == areas.keys) VECTOR(panel_pack)
+    (areas.keys, head.padded, head.padded, head.k, 3 * head.width, head.size, head.tokens, 1);
     for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
         attend_block(&head, &areas, first, y + first * head.width, lse + first);
 }

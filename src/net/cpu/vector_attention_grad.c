@@ -198,9 +198,8 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
     size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
     VECTOR(panel_pack)
     (areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens, 1);
-    if (VECTOR(head_rows)(head, head->v, areas->values).at == areas->values)
-        VECTOR(panel_pack)
-        (areas->values, head->padded, head->padded, head->v, stride, head->size, tokens, 1);
+    if (VECTOR(head_rows)(head, head->v, areas->values).at == areas->values) VECTOR(panel_pack)
+    (areas->values, head->padded, head->padded, head->v, stride, head->size, tokens, 1);
     memset(areas->dkeys, 0, bytes);
     memset(areas->dvalues, 0, bytes);
     for (int64_t first = 0; first < tokens; first += WEIR__PANEL)
