@@ -25,11 +25,11 @@
 
 /**
  * The ops: X(name). R = rows of the micro-batch, T = tokens per row (product of the leading
- * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd, lse, largest and
- * total, parameters
- * and their gradients have the kernel's dtype, but F32 where that is BF16, to which linear rounds
- * its weight and bias, and a convolution its weight, before use. "acc": see above. "?":
- * there only if has_bias; else call->in may end before it, and it is not looked at.
+ * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd, lse, largest and total,
+ * parameters and their gradients have the kernel's dtype, but F32 where that is BF16, to which
+ * linear rounds its weight and bias, and a convolution its weight (as a product its bias, too)
+ * before use. "acc": see above. "?": there only if has_bias; else call->in may end before it, and
+ * it is not looked at.
  *
  * Products and tables
  *

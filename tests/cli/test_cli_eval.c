@@ -322,10 +322,11 @@ static void test_every_fault_is_listed_and_no_file_appears(void) {
         "--chunks 0: too small"};
     struct cli_run run;
     const char *folder = test_temporary_directory();
-    CLI_CODE(&run, 2,
-             "eval --load /none/w --data /none/text --schedule zb-w --balance 3,4 --chunks 0 --json "
-             "%s/j",
-             folder);
+    CLI_CODE(
+        &run, 2,
+        "eval --load /none/w --data /none/text --schedule zb-w --balance 3,4 --chunks 0 --json "
+        "%s/j",
+        folder);
     for (size_t i = 0; i < COUNT(messages); i++) CHECK_CONTAINS(run.output, messages[i]);
     CHECK(test_shell(run.output, sizeof run.output, "ls %s/j", folder) != 0);
 }

@@ -20,10 +20,10 @@ bool kernel_lacks_vector(enum weir__op_code op) {
 }
 
 const char *kernel_backend_name(enum kernel_backend backend) {
-    static const char *const names[] = {"f64 reference",    "f32 reference", "f32 first level",
-                                        "f32 second level", "f32 vector",    "f32 fast",
-                                        "CUDA f32",         "CUDA bf16",     "bf16 first level",
-                                        "bf16 second level", "bf16 third level", "bf16 fourth level"};
+    static const char *const names[] = {
+        "f64 reference",    "f32 reference",     "f32 first level",  "f32 second level",
+        "f32 vector",       "f32 fast",          "CUDA f32",         "CUDA bf16",
+        "bf16 first level", "bf16 second level", "bf16 third level", "bf16 fourth level"};
     return names[backend];
 }
 

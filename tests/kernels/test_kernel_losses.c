@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_CUDA,
-                                               KERNEL_CUDA_BF16, KERNEL_LEVEL_3_BF16};
+static const enum kernel_backend backends[] = {KERNEL_F64,  KERNEL_F32,       KERNEL_VECTOR,
+                                               KERNEL_CUDA, KERNEL_CUDA_BF16, KERNEL_LEVEL_3_BF16};
 #define FOR_BACKENDS(b) for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)
 
 /** A number that leaves logits of at most 4 with their two bits behind the point. */
@@ -58,9 +58,7 @@ static void check_offset(enum kernel_backend backend, int64_t width) {
                                          .tokens = 1,
                                          .width = width,
                                          .ignore_index = -100};
-    double epsilon = backend == KERNEL_F64     ? 0x1p-52
-                     : kernel_is_bf16(backend) ? 0x1p-8
-                                               : 0x1p-23;
+    double epsilon = backend == KERNEL_F64 ? 0x1p-52 : kernel_is_bf16(backend) ? 0x1p-8 : 0x1p-23;
     struct kernel_case base;
     kernel_case_init(&base, &shape);
     base.index[1][0] = 2;

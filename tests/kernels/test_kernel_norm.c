@@ -153,8 +153,8 @@ static void test_gradients_of_large_planes_keep_their_digits(void) {
 
 /* ---- layer norm ---- */
 
-static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_CUDA,
-                                               KERNEL_CUDA_BF16, KERNEL_LEVEL_3_BF16};
+static const enum kernel_backend backends[] = {KERNEL_F64,  KERNEL_F32,       KERNEL_VECTOR,
+                                               KERNEL_CUDA, KERNEL_CUDA_BF16, KERNEL_LEVEL_3_BF16};
 #define FOR_BACKENDS(b)                                                                            \
     for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)                                          \
         if (kernel_runs_here(backends[b]))

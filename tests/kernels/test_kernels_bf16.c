@@ -74,12 +74,11 @@ static void compare(const struct weir__op_shape *shape, enum kernel_backend back
 }
 
 static void test_every_op_rounds_once(void) {
-    for (size_t l = 0; l < LEVELS; l++)
-        FOR_OPS(op)
-        for (int i = 0; i < CASES && !is_fused(op) && !test_has_failed(); i++) {
-            const struct weir__op_shape shape = kernel_any_shape(op);
-            compare(&shape, levels[l]);
-        }
+    for (size_t l = 0; l < LEVELS; l++) FOR_OPS(op)
+    for (int i = 0; i < CASES && !is_fused(op) && !test_has_failed(); i++) {
+        const struct weir__op_shape shape = kernel_any_shape(op);
+        compare(&shape, levels[l]);
+    }
 }
 
 /* ---- a product's weights ---- */
@@ -146,12 +145,8 @@ static void test_levels_teams_and_addresses_change_no_bit(void) {
 static void test_a_teams_shares_are_not_in_the_bits(void) {
     static const struct weir__op_shape attention = {
         .op = WEIR__OP_attention, .rows = 2, .tokens = 131, .heads = 3, .width = 99, .threads = 1};
-    static const struct weir__op_shape columns = {.op = WEIR__OP_bias_grad,
-                                                  .rows = 3,
-                                                  .tokens = 300,
-                                                  .out = 333,
-                                                  .width = 333,
-                                                  .threads = 1};
+    static const struct weir__op_shape columns = {
+        .op = WEIR__OP_bias_grad, .rows = 3, .tokens = 300, .out = 333, .width = 333, .threads = 1};
     static const struct weir__op_shape image = {.op = WEIR__OP_conv2d,
                                                 .rows = 3,
                                                 .in = 21,
@@ -189,7 +184,6 @@ static void test_a_teams_shares_are_not_in_the_bits(void) {
     }
 }
 
-WEIR_TEST_SUITE(kernels_bf16, TEST(every_op_rounds_once),
-                TEST(weights_are_rounded_before_products),
+WEIR_TEST_SUITE(kernels_bf16, TEST(every_op_rounds_once), TEST(weights_are_rounded_before_products),
                 TEST(levels_teams_and_addresses_change_no_bit),
                 TEST(a_teams_shares_are_not_in_the_bits))

@@ -28,9 +28,12 @@ static uint32_t fused_levels(void) {
 }
 
 static void test_fused_levels_give_the_same_bits(void) {
+    static const enum kernel_backend backends[][2] = {
+        {KERNEL_LEVEL_2, KERNEL_VECTOR}, {KERNEL_LEVEL_2_BF16, KERNEL_LEVEL_3_BF16}};
     if (fused_levels() < 2) SKIP("one level of fused sums runs here");
-    for (uint32_t o = 0; o < WEIR__OP_COUNT; o++) {
-        enum weir__op_code op = (enum weir__op_code)o;
+    for (uint32_t o = 0; o < 2 * WEIR__OP_COUNT; o++) {
+        enum weir__op_code op = (enum weir__op_code)(o / 2);
+        const enum kernel_backend *compared = backends[o % 2];
         if (kernel_is_the_users(op) || kernel_lacks_vector(op)) continue;
         for (int i = 0; i < 30 && !test_has_failed(); i++) {
             struct weir__op_shape shape = kernel_any_shape(op);
@@ -38,8 +41,8 @@ static void test_fused_levels_give_the_same_bits(void) {
             struct kernel_results low, high;
             kernel_case_init(&test, &shape);
             test.overwrite = i % 2 == 0;
-            EXPECT_STATUS(kernel_run(&test, KERNEL_LEVEL_2, 0, &low), WEIR_OK);
-            EXPECT_STATUS(kernel_run(&test, KERNEL_VECTOR, 0, &high), WEIR_OK);
+            EXPECT_STATUS(kernel_run(&test, compared[0], 0, &low), WEIR_OK);
+            EXPECT_STATUS(kernel_run(&test, compared[1], 0, &high), WEIR_OK);
             kernel_expect_same(&high, &low, "another level");
             kernel_results_clean_up(&low);
             kernel_results_clean_up(&high);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: the vector functions keep the error bounds that net/cpu/vector.h states, and sums have the
- * order that it states; bf16 is loaded and stored right. Method: dense sweeps against the C library in double, in units of the last
- * place of the exact result; products with panels against plain loops, whole numbers exactly.
- * Compiled for each level, into a suite of its own.
+ * Goal: the vector functions keep the error bounds that net/cpu/vector.h states, sums have the
+ * order that it states, and bf16 is loaded and stored right. Method: dense sweeps against the C
+ * library in double, in units of the last place of the exact result; products with panels against
+ * plain loops, whole numbers exactly. Compiled for each level, into a suite of its own.
  */
 #include "harness.h"
 #include "net/cpu/level.h"

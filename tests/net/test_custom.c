@@ -203,14 +203,28 @@ static void test_a_split_backward_calls_an_op_once_for_each_part(void) {
 /* ---- mistakes -----------------------------------------------------------------------------------
  */
 
-static void expect_refused(const struct weir_model *model, int status, const char *message) {
+static void expect_refused_in(enum weir_dtype dtype, const struct weir_model *model, int status,
+                              const char *message) {
     struct weir_net_options options = trial_options(1, 2, 1);
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_net *net = NULL;
+    options.dtype = dtype;
     EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), status);
     if (EXPECT(faults.kept > 0)) EXPECT_CONTAINS(faults.lines[0], message);
     weir_faults_clean_up(&faults);
     weir_net_destroy(net);
+}
+
+static void expect_refused(const struct weir_model *model, int status, const char *message) {
+    expect_refused_in(WEIR_F64, model, status, message);
+}
+
+static void test_an_op_is_refused_in_bf16(void) {
+    struct weir_model *model = image_model(&ramp_layer);
+    CHECK(model != NULL);
+    expect_refused_in(WEIR_BF16, model, WEIR_ERR_UNSUPPORTED,
+                      "layer 1 (ramp): 'custom' has no kernel of bf16: use --dtype f32");
+    weir_model_destroy(model);
 }
 
 static void test_an_op_without_backward_is_refused_where_gradients_flow(void) {
@@ -353,7 +367,7 @@ WEIR_TEST_SUITE(custom, TEST(an_op_sees_pytorchs_order_of_dimensions),
                 TEST(bits_do_not_depend_on_the_pipeline_around_an_op),
                 TEST(a_split_backward_calls_an_op_once_for_each_part),
                 TEST(an_op_without_backward_is_refused_where_gradients_flow),
-                TEST(an_absent_operand_is_refused),
+                TEST(an_op_is_refused_in_bf16), TEST(an_absent_operand_is_refused),
                 TEST(the_shape_rules_own_words_reach_the_caller), TEST(a_types_name_must_be_new),
                 TEST(slips_of_a_build_function_are_refused),
                 TEST(a_skip_must_be_named_by_an_attribute), TEST(the_example_trains),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: what is trained has the same bits on every machine: of levels v3, v4 and neon, and others
- * of v2. Method: five updates of a small GPT and of a small U-Net, from a seed and from numbers
- * that are counted, not drawn; a digest of the loss and of all parameters, compared with the one
- * that stands here, at every level of our own kernels that runs here, over two pipelines.
+ * of v2; in bf16 others again, and of v4-bf16 its own. Method: five updates of a small GPT and of a
+ * small U-Net, from a seed and from numbers that are counted, not drawn; a digest of the loss and
+ * of all parameters, compared with the one that stands here, at every level of our own kernels that
+ * runs here, over two pipelines.
  *
  * A change that is meant to change bits (a formula, an order of sums) changes the digests, and says
  * so in CHANGELOG.md: checkpoints go on with other bits then.
@@ -18,10 +19,13 @@
 
 enum { ROWS = 4, UPDATES = 5, CONTEXT = 24, VOCABULARY = 61, SIDE = 18 };
 
+enum bits { FUSED, PLAIN, PAIRS, BITS };
+
 struct digests {
     const char *name;
     struct weir_model *(*model)(void);
-    const char *fused, *plain;
+    enum weir_dtype dtype;
+    const char *is[BITS];
 };
 
 static struct weir_model *gpt(void) {
@@ -49,16 +53,18 @@ static struct weir_model *unet(void) {
 }
 
 static const struct digests models[] = {
-    {"gpt", gpt, "92618ad30e387ed0", "fbd32519974afdc8"},
-    {"unet", unet, "779b0cc31599aba1", "e49a8d3c299f11b8"},
+    {"gpt", gpt, WEIR_F32, {"92618ad30e387ed0", "fbd32519974afdc8"}},
+    {"unet", unet, WEIR_F32, {"779b0cc31599aba1", "e49a8d3c299f11b8"}},
+    {"gpt", gpt, WEIR_BF16, {"7d8c7abec862de23", "993917a3543f67c0", "45a14d4992fe14dc"}},
+    {"unet", unet, WEIR_BF16, {"5bf39db6e5f2fbd7", "b5709f9ca66925bb", "5bf39db6e5f2fbd7"}},
 };
 
 /* ---- training ---- */
 
-static struct weir_net *new_net(const struct weir_model *model, const char *level,
-                                uint32_t stages) {
+static struct weir_net *new_net(const struct weir_model *model, enum weir_dtype dtype,
+                                const char *level, uint32_t stages) {
     struct weir_net_options options = trial_options(stages, ROWS, 2);
-    options.dtype = WEIR_F32;
+    options.dtype = dtype;
     options.level = level;
     options.pipe.threads_per_worker = stages;
     return trial_net(model, &options);
@@ -102,20 +108,26 @@ static uint64_t train(struct weir_net *net, int64_t input, int64_t target, enum 
     return digest;
 }
 
+static enum bits bits_of(const struct weir__level *level, enum weir_dtype dtype) {
+    const char *bits = dtype == WEIR_BF16 ? level->bits_bf16 : level->bits;
+    if (strcmp(bits, "v4-bf16") == 0) return PAIRS;
+    return strcmp(bits, level->name) == 0 ? PLAIN : FUSED;
+}
+
 static void expect_digest(const struct digests *of, const struct weir__level *level,
                           uint32_t stages) {
-    bool fused = strcmp(level->bits, level->name) != 0;
     char text[32];
     struct weir_model *model = of->model();
-    struct weir_net *net = model == NULL ? NULL : new_net(model, level->name, stages);
+    struct weir_net *net = model == NULL ? NULL : new_net(model, of->dtype, level->name, stages);
     if (net != NULL) {
         bool images = of->model == unet;
         snprintf(text, sizeof text, "%016llx",
                  (unsigned long long)train(
                      net, images ? 3 * SIDE * SIDE : CONTEXT, images ? SIDE * SIDE : CONTEXT,
                      images ? WEIR_F32 : WEIR_I64, images ? WEIR_F32 : WEIR_I64));
-        if (strcmp(text, fused ? of->fused : of->plain) != 0)
-            TEST_FAIL("%s at level %s, %u stages: %s", of->name, level->name, stages, text);
+        if (strcmp(text, of->is[bits_of(level, of->dtype)]) != 0)
+            TEST_FAIL("%s in %s at level %s, %u stages: %s", of->name, weir_dtype_name(of->dtype),
+                      level->name, stages, text);
     }
     weir_net_destroy(net);
     weir_model_destroy(model);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: the built-in models, as they are initialised, get gradients on GPUs, and in bf16 on CPUs,
- * that are as near to the true ones as their dtype allows, whatever the pipeline. Method: two GPTs, a
- * U-Net, a GPT whose embedding and blocks have many readers, and two files of other layers, on the
- * fake driver, on one to three stages over GPUs, and over GPUs and CPUs, and at each level of a CPU
- * that runs here, with data that are always the same; against
- * the f64 reference of the same f32 parameters (net_exact.h), which test_golden_nets.c and
- * test_golden_unet.c hold to PyTorch.
+ * that are as near to the true ones as their dtype allows, whatever the pipeline. Method: two GPTs,
+ * a U-Net, a GPT whose embedding and blocks have many readers, and two files of other layers, on
+ * the fake driver, on one to three stages over GPUs, and over GPUs and CPUs, and at each level of a
+ * CPU that runs here, with data that are always the same; against the f64 reference of the same f32
+ * parameters (net_exact.h), which test_golden_nets.c and test_golden_unet.c hold to PyTorch.
  *
  * Distances are norms of differences by the norm of the f64 reference, in the 2-norm of each
  * parameter's gradient; and of the loss. F32 is within 1e-5. BF16 is within 2e-2, unless what is

@@ -168,8 +168,8 @@ static const char *gpu_of(const struct train *t, uint32_t stage) {
     return weir__device_facts(name).synchronous ? NULL : name;
 }
 
-/* "v3, v4 or neon", which give the same; "v4-bf16", which does so in f32 alone; or of the reference kernels, which ask the C library for
- * functions, the processor. */
+/* "v3, v4 or neon", which give the same; "v4-bf16", which does so in f32 alone; or of the reference
+ * kernels, which ask the C library for functions, the processor. */
 static int add_cpu(const struct train *t, struct train_notes *notes) {
     struct weir__machine *machine;
     struct weir__machine_facts facts = {.usable_cores = 0};

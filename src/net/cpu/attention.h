@@ -11,6 +11,12 @@
 #include "net/cpu/panel.h"
 #include "net/kernel.h"
 
+/** All tokens' keys or values as products read them, `step` floats apart. */
+struct weir__head_rows {
+    const float *at;
+    int64_t step;
+};
+
 /** One head of one row of the micro-batch; token t's vectors lie t * 3C (t * C in y) apart. */
 struct weir__head {
     int64_t tokens, width; /**< T, C */
@@ -19,13 +25,8 @@ struct weir__head {
     bool sees_all;         /**< a query sees every key, not only those up to its own */
     float scale;           /**< 1 / sqrt(size) */
     const number *q, *k, *v;
-    const float *lse; /**< (T); the backward pass only */
-};
-
-/** All tokens' keys or values as products read them, `step` floats apart. */
-struct weir__head_rows {
-    const float *at;
-    int64_t step;
+    struct weir__head_rows keys, values; /**< the latter in the backward pass only */
+    const float *lse;                    /**< (T); the backward pass only */
 };
 
 /** Multiply-adds of all heads' forward pass. */
@@ -36,10 +37,11 @@ struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape);
 int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first);
 /** Queries in the block from `first` on: 32, or what is left. */
 int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first);
-/** `numbers` (k or v) themselves where they are floats; else `packed` (T, padded), which is to hold
- * them. */
-struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *numbers,
-                                         const float *packed);
+/** Packs all tokens' vectors of k or v as floats, (T, padded). */
+void VECTOR(head_pack)(const struct weir__head *head, const number *vectors, float *to);
+/** The vectors where they lie, if they are floats; else packed in `room` (T, padded). */
+struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *vectors,
+                                         float *room);
 /** c (rows, head's padded size) by panels of columns; a, b, modes and distances as in `panel`,
  * whose columns are ignored. */
 void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel);

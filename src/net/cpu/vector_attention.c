@@ -39,11 +39,17 @@ int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first) {
     return first + WEIR__PANEL < head->tokens ? WEIR__PANEL : head->tokens - first;
 }
 
-struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *numbers,
-                                         const float *packed) {
-    if (sizeof *numbers < sizeof *packed)
-        return (struct weir__head_rows){packed, head->padded};
-    return (struct weir__head_rows){(const void *)numbers, 3 * head->width};
+void VECTOR(head_pack)(const struct weir__head *head, const number *vectors, float *to) {
+    VECTOR(panel_pack)
+    (to, head->padded, head->padded, vectors, 3 * head->width, head->size, head->tokens, 1);
+}
+
+struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *vectors,
+                                         float *room) {
+    if (sizeof *vectors == sizeof *room)
+        return (struct weir__head_rows){(const void *)vectors, 3 * head->width};
+    VECTOR(head_pack)(head, vectors, room);
+    return (struct weir__head_rows){room, head->padded};
 }
 
 void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel) {
@@ -157,9 +163,8 @@ static void attend_block(const struct weir__head *head, const struct forward_are
     VECTOR(panel_pack_rows)
     (areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries, head->size,
      head->scale);
-    const struct weir__head_rows k = VECTOR(head_rows)(head, head->k, areas->keys);
-    struct weir__panel panel = {.a = k.at,
-                                .a_row = k.step,
+    struct weir__panel panel = {.a = head->keys.at,
+                                .a_row = head->keys.step,
                                 .a_step = 1,
                                 .b = areas->queries,
                                 .b_row = WEIR__PANEL,
@@ -199,11 +204,8 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     head.v = head.k + head.width;
     float *lse = (float *)call->out[1] + part * head.tokens;
     number *y = (number *)call->out[0] + row * head.tokens * head.width + column;
-    VECTOR(panel_pack)
-    (areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size, head.tokens, 1);
-    if (VECTOR(head_rows)(&head, head.k, areas.keys).at == areas.keys)
-        VECTOR(panel_pack)
-        (areas.keys, head.padded, head.padded, head.k, 3 * head.width, head.size, head.tokens, 1);
+    head.keys = VECTOR(head_rows)(&head, head.k, areas.keys);
+    VECTOR(head_pack)(&head, head.v, areas.values);
     for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
         attend_block(&head, &areas, first, y + first * head.width, lse + first);
 }

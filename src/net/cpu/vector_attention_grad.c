@@ -119,10 +119,8 @@ static void spread(const struct weir__head *head, const float *weights, const fl
 static void add_chunk(const struct weir__head *head, const struct grad_areas *areas,
                       const struct grad_block *block, int64_t key, int64_t keys) {
     assert(key + keys <= VECTOR(head_keys)(head, block->first));
-    const struct weir__head_rows k = VECTOR(head_rows)(head, head->k, areas->keys);
-    const struct weir__head_rows v = VECTOR(head_rows)(head, head->v, areas->values);
-    score(head, &k, key, areas->query_panel, areas->p, keys);
-    score(head, &v, key, areas->dy_panel, areas->dscores, keys);
+    score(head, &head->keys, key, areas->query_panel, areas->p, keys);
+    score(head, &head->values, key, areas->dy_panel, areas->dscores, keys);
     probabilities(head, areas, block, key, keys);
     int64_t at = key * head->padded;
     spread(head, areas->p, areas->dy, areas->dvalues + at, keys, block->queries);
@@ -196,11 +194,6 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
                                const struct grad_areas *areas) {
     int64_t stride = 3 * head->width, tokens = head->tokens;
     size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
-    VECTOR(panel_pack)
-    (areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens, 1);
-    if (VECTOR(head_rows)(head, head->v, areas->values).at == areas->values)
-        VECTOR(panel_pack)
-        (areas->values, head->padded, head->padded, head->v, stride, head->size, tokens, 1);
     memset(areas->dkeys, 0, bytes);
     memset(areas->dvalues, 0, bytes);
     for (int64_t first = 0; first < tokens; first += WEIR__PANEL)
@@ -229,6 +222,9 @@ static void differentiate_part(void *context, uint32_t part, uint32_t member) {
                                   .dq = dq,
                                   .dk = dq + head.width,
                                   .dv = dq + 2 * head.width};
+    head.keys = VECTOR(head_rows)(&head, head.k, areas.keys);
+    head.values = VECTOR(head_rows)(&head, head.v, areas.values);
+    if (head.keys.at != areas.keys) VECTOR(head_pack)(&head, head.k, areas.keys);
     differentiate_head(&head, &gradients, &areas);
 }
 

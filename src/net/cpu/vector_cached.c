@@ -10,7 +10,7 @@
 /** One row's query against its sequence. */
 struct query {
     int64_t width, heads, size;
-    int64_t places;     /* that it sees */
+    int64_t places;      /* that it sees */
     const number *at;    /* (C) */
     const number *cache; /* (places, 2C) */
     float *scores;       /* (heads, places) */

@@ -93,17 +93,21 @@ int VECTOR(measure_pack_conv2d)(const struct weir__op_shape *shape, size_t *byte
     return VECTOR_F32(measure_pack_walks)(shape, bytes);
 }
 
-/** Weights are used as they would be stored. */
+/** Packed weights as they would be stored. */
+static void round_packed(float *packed, int64_t count) {
+    assert(count >= 0);
+    for (int64_t i = 0; i < count; i += LANES) {
+        int64_t lanes = count - i < LANES ? count - i : LANES;
+        v_store_some(packed + i, v_as_stored(v_load_some(packed + i, lanes)), lanes);
+    }
+}
+
 int VECTOR(pack_conv2d)(const struct weir__op_call *call, void *packed) {
     size_t bytes;
-    int status = VECTOR_F32(measure_pack_walks)(call->shape, &bytes);
-    if (status == WEIR_OK) status = VECTOR_F32(pack_walks)(call, packed);
+    int status = VECTOR_F32(pack_walks)(call, packed);
     if (status != WEIR_OK || stores_floats()) return status;
-    int64_t count = (int64_t)(bytes / sizeof(float));
-    for (int64_t i = 0; i < count; i += LANES) {
-        float *at = (float *)packed + i;
-        int64_t lanes = count - i < LANES ? count - i : LANES;
-        v_store_some(at, v_as_stored(v_load_some(at, lanes)), lanes);
-    }
+    status = VECTOR_F32(measure_pack_walks)(call->shape, &bytes);
+    if (status != WEIR_OK) return status;
+    round_packed(packed, (int64_t)(bytes / sizeof(float)));
     return WEIR_OK;
 }

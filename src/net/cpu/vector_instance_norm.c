@@ -369,8 +369,7 @@ VECTOR_INLINE vfloat arriving(const struct gradient_row *row, int64_t at, int64_
                               const struct lanes *lanes, const struct norm_factors *factors,
                               struct norm_parts parts, vfloat *normed) {
     vfloat x = v_load_some(row->x + at, count), dy = v_load_some(row->dy + at, count);
-    if (parts.leaks)
-        dy = v_as_stored(v_leaky(v_load_some(row->y + at, count), dy, factors->slope));
+    if (parts.leaks) dy = v_as_stored(v_leaky(v_load_some(row->y + at, count), dy, factors->slope));
     if (parts.scales) dy *= lanes->weight;
     *normed = normal(kept_number(x, parts.drops ? &factors->keep : NULL), lanes);
     return dy;

@@ -112,7 +112,8 @@ struct row_means {
 };
 
 VECTOR_INLINE struct row_means gradient_means(const number *dy, const number *x,
-                                              const float *weight, float mean, float rstd, int64_t width) {
+                                              const float *weight, float mean, float rstd,
+                                              int64_t width) {
     vfloat sum = v_all(0), product = v_all(0);
     int64_t i = 0;
     for (; i + LANES <= width; i += LANES) {

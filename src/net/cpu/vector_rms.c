@@ -23,13 +23,11 @@ VECTOR_INLINE vfloat numbers_of(const number *row, int64_t i, int64_t width) {
 
 VECTOR_INLINE vfloat weights_of(const float *weight, int64_t i, int64_t width) {
     if (weight == NULL) return v_all(1);
-    return i + LANES <= width ? v_load(weight + i)
-                              : v_load_some(weight + i, lanes_from(i, width));
+    return i + LANES <= width ? v_load(weight + i) : v_load_some(weight + i, lanes_from(i, width));
 }
 
 /** sum of a[i] * b[i] */
-VECTOR_INLINE float row_dot(const number *a, const number *b, const float *weight,
-                            int64_t width) {
+VECTOR_INLINE float row_dot(const number *a, const number *b, const float *weight, int64_t width) {
     vfloat even = v_all(0), odd = v_all(0);
     assert(width >= 1);
     for (int64_t i = 0; i < width; i += 2 * LANES) {

@@ -16,7 +16,7 @@
 #ifndef WEIR_NET_ROOFS_H
 #define WEIR_NET_ROOFS_H
 
-#define WEIR__ROOF_CPU_FLOPS 20e9 /* a second, and so on */
+#define WEIR__ROOF_CPU_FLOPS 20e9      /* a second, and so on */
 #define WEIR__ROOF_CPU_BF16_FLOPS 40e9 /* by pairs */
 #define WEIR__ROOF_CPU_BYTES 10e9
 #define WEIR__ROOF_CPU_TASK 1e-6 /* what an action takes besides its layers, seconds */
