@@ -160,9 +160,10 @@ int weir_profile_load(const struct weir_allocator *allocator, const char *path,
  * second, and kept in the folder that the environment's WEIR_CACHE names, or $XDG_CACHE_HOME/weir,
  * or ~/.cache/weir (src/net/profile/roofs.h); a step is then predicted to about a quarter. On a GPU
  * they follow from the layers' FLOPs and bytes as an H100 takes for them and for the kernels'
- * starts, whatever GPU it is, and without one: forward once, recompute as much, backward twice (with
- * nothing to learn once); which layers weigh more than others that says well, how long a step takes
- * only by order of magnitude. Its `measured` is false. Statuses and ownership as weir_profile_new.
+ * starts, whatever GPU it is, and without one: forward once, recompute as much, backward twice
+ * (with nothing to learn once); which layers weigh more than others that says well, how long a step
+ * takes only by order of magnitude. Its `measured` is false. Statuses and ownership as
+ * weir_profile_new.
  */
 int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
                           struct weir_faults *faults, struct weir_profile **profile);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * The folder of what is kept between runs because finding it takes time: roofs of a machine, plans
- * of cuDNN. Whatever lies there may be missing, cut or of somebody else: who reads it checks it, and
- * who cannot write it goes without.
+ * of cuDNN. Whatever lies there may be missing, cut or of somebody else: who reads it checks it,
+ * and who cannot write it goes without.
  */
 #ifndef WEIR_IO_CACHE_H
 #define WEIR_IO_CACHE_H

@@ -23,7 +23,6 @@ static const struct refusal of_pipelines[] = {
     {"--balance 2,2 --stages 3", "--stages 3 but --balance names 2 stages"},
     {"--stages 2 --workers 3", "--workers 3: there are 2 stages: choose 1 to 2"},
     {"--workers 9", "--workers 9: the model has 4 layers: choose 1 to 4"},
-    {"--virtual-stages 2", "--virtual-stages 2: 1f1b has one stage per worker"},
     {"--schedule gpip", "there is no schedule 'gpip': choose one of gpipe, 1f1b"},
     {"--schedule gpip", "(did you mean gpipe?)"},
     {"--schedule zb-v --stages 3", "3 stages: zb-v has 2 per worker; the nearest are 2 and 4"},
@@ -79,6 +78,7 @@ static const struct refusal of_training[] = {
     {"--vocab 100", "the model's vocabulary has 100: use at least 256 (--vocab)"},
     {"--batch 0", "--batch 0: too small"},
     {"--bind 4000", "no core 4000"},
+    {"--plan given --virtual-stages 2", "--virtual-stages 2: 1f1b has one stage per worker"},
     {"--lr fast", "--lr"},
     {"--context 20000", "context"},
 };

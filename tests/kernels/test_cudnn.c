@@ -298,7 +298,8 @@ static void test_plans_are_kept_for_their_gpu_and_shape(void) {
     struct weir__cudnn cudnn;
     struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 2, WEIR_F32);
     cudnn_listed_init(&cudnn, engines, 1);
-    CHECK(setenv("XDG_CACHE_HOME", test_temporary_directory(), 1) == 0 && unsetenv("WEIR_CACHE") == 0);
+    CHECK(setenv("XDG_CACHE_HOME", test_temporary_directory(), 1) == 0 &&
+          unsetenv("WEIR_CACHE") == 0);
     weir__cache_find(cudnn.folder);
     EXPECT_CONTAINS(cudnn.folder, "/weir");
     EXPECT(!is_kept(&cudnn, &shape));

@@ -37,9 +37,9 @@ static struct weir__roofs some_roofs(void) {
 }
 
 static struct weir__node product(int64_t tokens, int64_t in, int64_t out) {
-    return (struct weir__node){.op = WEIR__OP_linear,
-                               .shape = {.op = WEIR__OP_linear, .tokens = tokens, .in = in,
-                                         .out = out}};
+    return (struct weir__node){
+        .op = WEIR__OP_linear,
+        .shape = {.op = WEIR__OP_linear, .tokens = tokens, .in = in, .out = out}};
 }
 
 static void test_a_call_takes_its_work_at_the_rate_of_near_samples(void) {
@@ -73,8 +73,8 @@ static void test_memory_beyond_the_cache_costs_besides(void) {
     add.in[0] = add.in[1] = add.out[0] = &value;
     /* a row is 3 * 64 numbers, 768 bytes */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 192 * 1e-10, 1e-15);
-    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 1),
-                19200 * 1e-10 + (76800 - 1024) / 2e9, 1e-12);
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 1), 19200 * 1e-10 + (76800 - 1024) / 2e9,
+                1e-12);
     add.op = WEIR__OP_concat; /* of which nothing is known but its bytes */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 768 / 8e9, 1e-15);
 }
@@ -198,6 +198,5 @@ static void test_estimates_are_near_what_layers_take(void) {
 WEIR_TEST_SUITE(roofs, TEST(a_call_takes_its_work_at_the_rate_of_near_samples),
                 TEST(threads_share_what_is_long_enough),
                 TEST(memory_beyond_the_cache_costs_besides),
-                TEST(what_was_kept_comes_back_for_its_key_alone),
-                TEST(a_file_that_is_cut_is_none), TEST(without_a_folder_nothing_is_kept),
-                TEST(estimates_are_near_what_layers_take))
+                TEST(what_was_kept_comes_back_for_its_key_alone), TEST(a_file_that_is_cut_is_none),
+                TEST(without_a_folder_nothing_is_kept), TEST(estimates_are_near_what_layers_take))

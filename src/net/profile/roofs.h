@@ -19,12 +19,12 @@
  *
  *   F = FLOPs / flops + (2 * (saved + output) + parameters) / bytes + kernels * start
  *
- * with an H100's figures (SXM) for every GPU, since a plan is made without opening one: which layers
- * weigh more than others is said well, how long a step takes on another GPU only by order of
- * magnitude. Peaks are those of NVIDIA's data sheet of the H100: 67 TFLOP/s in f32 without TF32, 989
- * in bf16 with dense matrices, 3.35 TB/s of memory. Of these a product is given 0.8 in f32 and 0.6
- * in bf16, as large ones reach in cuBLAS, and a kernel 0.9 of the memory's, which Weir's own are
- * asked for. What is kept is written once and read once. A kernel starts as far behind the one
+ * with an H100's figures (SXM) for every GPU, since a plan is made without opening one: which
+ * layers weigh more than others is said well, how long a step takes on another GPU only by order of
+ * magnitude. Peaks are those of NVIDIA's data sheet of the H100: 67 TFLOP/s in f32 without TF32,
+ * 989 in bf16 with dense matrices, 3.35 TB/s of memory. Of these a product is given 0.8 in f32 and
+ * 0.6 in bf16, as large ones reach in cuBLAS, and a kernel 0.9 of the memory's, which Weir's own
+ * are asked for. What is kept is written once and read once. A kernel starts as far behind the one
  * before it as in src/pipe/lanes/ways.h (2.5 us). None of them was measured by Weir's own bench.
  */
 #ifndef WEIR_NET_ROOFS_H

@@ -17,16 +17,16 @@ enum { FILE_MAX = 1 << 17 };
 static const char figures_form[] = "product %lg cached %lg memory %lg thread %lg cache %lg%n";
 static const char sample_form[] = "%39s %lg %lg %lg %lg %lg%n";
 
-struct path {
+struct roofs_path {
     char text[WEIR__CACHE_FOLDER_MAX + 32]; /* "": nowhere */
 };
 
-static void path_of(const char *key, struct path *path) {
+static void place_of(const char *key, struct roofs_path *place) {
     char folder[WEIR__CACHE_FOLDER_MAX];
     weir__cache_find(folder);
-    path->text[0] = '\0';
+    place->text[0] = '\0';
     if (folder[0] != '\0')
-        snprintf(path->text, sizeof path->text, "%s/roofs-%016" PRIx64, folder,
+        snprintf(place->text, sizeof place->text, "%s/roofs-%016" PRIx64, folder,
                  weir__hash(WEIR__HASH_BEGIN, key, strlen(key)));
 }
 
@@ -84,10 +84,10 @@ static bool read_text(const char *at, struct weir__roofs *roofs) {
 bool weir__roofs_load(struct weir__roofs *roofs) {
     const struct weir__io io = {NULL, NULL, NULL};
     struct weir__bytes bytes = {NULL, 0, 0};
-    struct path path;
-    path_of(roofs->key, &path);
-    if (path.text[0] == '\0') return false;
-    if (weir__file_read(&io, path.text, FILE_MAX, &bytes) != WEIR_OK) return false;
+    struct roofs_path place;
+    place_of(roofs->key, &place);
+    if (place.text[0] == '\0') return false;
+    if (weir__file_read(&io, place.text, FILE_MAX, &bytes) != WEIR_OK) return false;
     bool read = strlen(bytes.data) == bytes.count && read_text(bytes.data, roofs);
     weir__bytes_release(NULL, &bytes);
     return read;
@@ -98,9 +98,9 @@ bool weir__roofs_load(struct weir__roofs *roofs) {
 static void write_sample(struct weir__file *file, const struct weir__roof_sample *sample) {
     const double *size = sample->size;
     char line[256];
-    int length = snprintf(line, sizeof line, "%s %.5g %.7g %.7g %.7g %.7g\n",
-                          weir__op_name(sample->op), sample->rate, size[0], size[1], size[2],
-                          size[3]);
+    int length =
+        snprintf(line, sizeof line, "%s %.5g %.7g %.7g %.7g %.7g\n", weir__op_name(sample->op),
+                 sample->rate, size[0], size[1], size[2], size[3]);
     assert(length > 0 && length < (int)sizeof line);
     (void)weir__file_write(file, line, (size_t)length);
 }
@@ -109,9 +109,9 @@ void weir__roofs_keep(const struct weir__roofs *roofs) {
     const struct weir__io io = {NULL, NULL, NULL};
     char head[WEIR__ROOF_KEY_MAX + 256];
     struct weir__file file;
-    struct path path;
-    path_of(roofs->key, &path);
-    if (path.text[0] == '\0' || weir__file_begin(&io, path.text, &file) != WEIR_OK) return;
+    struct roofs_path place;
+    place_of(roofs->key, &place);
+    if (place.text[0] == '\0' || weir__file_begin(&io, place.text, &file) != WEIR_OK) return;
     int length = snprintf(head, sizeof head,
                           "%s\nproduct %.5g cached %.5g memory %.5g thread %.5g cache %.17g\n",
                           roofs->key, roofs->product, roofs->copy_cached, roofs->copy_memory,

@@ -19,16 +19,17 @@ struct small_net {
 
 #define TEXT(width, heads, context, dropout)                                                       \
     "{\"input\":{\"dtype\":\"i64\",\"shape\":[" context "]},\"target\":{\"dtype\":\"i64\","        \
-    "\"shape\":[" context "]},\"layers\":[{\"type\":\"gpt_embedding\",\"vocab\":256,\"context\":"  \
-    context ",\"width\":" width ",\"dropout\":" dropout "},{\"type\":\"gpt_block\",\"width\":"     \
-    width ",\"heads\":" heads ",\"dropout\":" dropout ",\"layers\":1},{\"type\":\"gpt_head\","     \
+    "\"shape\":[" context                                                                          \
+    "]},\"layers\":[{\"type\":\"gpt_embedding\",\"vocab\":256,\"context\":" context                \
+    ",\"width\":" width ",\"dropout\":" dropout "},{\"type\":\"gpt_block\",\"width\":" width       \
+    ",\"heads\":" heads ",\"dropout\":" dropout ",\"layers\":1},{\"type\":\"gpt_head\","           \
     "\"width\":" width ",\"vocab\":256}],\"loss\":\"cross_entropy\"}"
 #define IMAGE(side, loss, layers)                                                                  \
     "{\"input\":{\"dtype\":\"f32\",\"shape\":[3," side "," side "]}," loss ",\"layers\":[" layers  \
     "]}"
 #define CONV(out, kernel, padding)                                                                 \
-    "{\"type\":\"conv2d\",\"out_channels\":" out ",\"kernel_size\":" kernel ",\"padding\":"        \
-    padding "},"
+    "{\"type\":\"conv2d\",\"out_channels\":" out ",\"kernel_size\":" kernel                        \
+    ",\"padding\":" padding "},"
 #define PLAIN(type) "{\"type\":\"" type "\"},"
 #define CLASSES "\"target\":{\"dtype\":\"i64\",\"shape\":[]},\"loss\":\"cross_entropy\""
 #define LINEAR(out) "{\"type\":\"linear\",\"out_features\":" out "}"
@@ -48,19 +49,19 @@ static const struct small_net small_nets[] = {
     {IMAGE("16", CLASSES,
            CONV("16", "3", "1") PLAIN("relu") STASH("a") HALF CONV("32", "3", "1") PLAIN("silu")
                CONV("64", "1", "0") PLAIN("gelu") CONV("128", "3", "1") PLAIN("leaky_relu")
-                   CONV("128", "1", "0") NORM "{\"type\":\"conv2d\",\"out_channels\":64,"
-                                              "\"kernel_size\":3,\"padding\":1,\"groups\":4},"
-                       DOUBLE POP("pop_concat", "a")
-                           "{\"type\":\"avg_pool2d\",\"kernel_size\":2}," PLAIN("dropout2d")
-                               PLAIN("sigmoid") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":"
-                                                "1}," PLAIN("flatten") LINEAR("10")),
+                   CONV("128", "1", "0") NORM
+           "{\"type\":\"conv2d\",\"out_channels\":64,"
+           "\"kernel_size\":3,\"padding\":1,\"groups\":4}," DOUBLE POP(
+               "pop_concat", "a") "{\"type\":\"avg_pool2d\",\"kernel_size\":2}," PLAIN("dropout2d")
+               PLAIN("sigmoid") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":"
+                                "1}," PLAIN("flatten") LINEAR("10")),
      4, false},
     {IMAGE("48", "\"target\":{\"dtype\":\"f32\",\"shape\":[1,48,48]},\"loss\":\"bce_with_logits\"",
            CONV("16", "3", "1") NORM PLAIN("leaky_relu") STASH("a") HALF CONV("32", "3", "1")
-               NORM PLAIN("leaky_relu") STASH("b") CONV("32", "3", "1") NORM PLAIN("leaky_relu")
-                   POP("pop_add", "b") DOUBLE CONV("16", "3", "1") POP("pop_concat", "a")
-                       CONV("8", "3", "1") NORM PLAIN("leaky_relu") CONV("8", "3", "1")
-               "{\"type\":\"conv2d\",\"out_channels\":1,\"kernel_size\":1}"),
+               NORM PLAIN("leaky_relu") STASH("b") CONV("32", "3", "1") NORM PLAIN(
+                   "leaky_relu") POP("pop_add", "b") DOUBLE CONV("16", "3", "1")
+                   POP("pop_concat", "a") CONV("8", "3", "1") NORM PLAIN("leaky_relu") CONV(
+                       "8", "3", "1") "{\"type\":\"conv2d\",\"out_channels\":1,\"kernel_size\":1}"),
      1, false},
     {TEXT("128", "2", "128", "0.0"), 1, true}};
 
@@ -100,8 +101,7 @@ static void add_sample(struct weir__roofs *roofs, const struct weir__profile_cal
 
 static void take_call(void *context, const struct weir__profile_call *call) {
     struct sampling *sampling = context;
-    bool wanted =
-        call->kind == WEIR__PROGRAM_FORWARD || call->kind == WEIR__PROGRAM_BACKWARD;
+    bool wanted = call->kind == WEIR__PROGRAM_FORWARD || call->kind == WEIR__PROGRAM_BACKWARD;
     if (!wanted || sampling->call_count == CALLS_MAX) return;
     uint32_t at = sampling->call_count++;
     if (!sampling->team) {
