@@ -217,17 +217,6 @@ static uint32_t find_counts(struct trying *t, uint32_t counts[COUNTS_MOST]) {
     return count;
 }
 
-/* Stages that the schedule cannot divide among workers: the net says which it can. */
-static int refuse_uneven(const struct trying *t, const struct weir_net_options *net) {
-    struct weir_plan *plan = NULL;
-    bool uneven = net->pipe.workers == 0 && args_given(t->args, "schedule") &&
-                  weir_schedule_virtual_stages(t->options->schedule) > 1;
-    if (!uneven) return WEIR_OK;
-    int status = weir_net_plan(t->model, net, t->faults, &plan);
-    weir_plan_destroy(plan);
-    return status;
-}
-
 /* With so many workers; 0: as options say. */
 static int try_workers(struct trying *t, uint32_t workers, struct search *search) {
     struct weir_planner_options fixed = WEIR_PLANNER_OPTIONS_INIT;
@@ -236,7 +225,6 @@ static int try_workers(struct trying *t, uint32_t workers, struct search *search
     struct pipe_storage storage;
     if (workers > 0) plain.workers = workers;
     int status = pipe_options_fill(&plain, t->args, t->model, &storage, &net, t->faults);
-    if (status == WEIR_OK) status = refuse_uneven(t, &net);
     if (status == WEIR_OK) fix(t->options, t->args, &net, &fixed, t->faults);
     if (net.pipe.workers == 0) net.pipe.workers = net.stages;
     search->workers = net.pipe.workers;

@@ -63,16 +63,34 @@ static void fill_options(struct train *t) {
     fill_optimizer(values, &t->options.optimizer);
 }
 
-static int choose_pipeline(struct train *t, const struct args *args) {
-    struct train_values *values = t->values;
+/* What cannot be as it is given is refused for that, not for what a search made of it. */
+static int check_given(struct train *t, const struct args *args) {
+    struct weir_net_options net = t->options;
+    struct weir_plan *plan = NULL;
+    struct pipe_storage storage;
+    int status = pipe_options_fill(&t->values->pipe, args, t->model, &storage, &net, t->faults);
+    if (status != WEIR_OK) goto out;
+    net.pipe.memory_limit = 0;
+    status = weir_net_plan(t->model, &net, t->faults, &plan);
+    weir_plan_destroy(plan);
+out:
+    pipe_storage_clean_up(&storage);
+    return status;
+}
+
+static int search_pipeline(struct train *t, const struct args *args) {
     struct search_how how = {
         .keeps_chunks = true, .workers = true, .order = t->order[0] != '\0' ? t->order : NULL};
-    int status = WEIR_OK;
-    if (train_searches(t))
-        status = search_run(&t->search, &how, args, t->model, &t->options, &values->pipe,
-                            t->people.stream, t->faults);
+    int status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
     if (status != WEIR_OK) return status;
-    return pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
+    return search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,
+                      t->people.stream, t->faults);
+}
+
+static int choose_pipeline(struct train *t, const struct args *args) {
+    int status = train_searches(t) ? search_pipeline(t, args) : WEIR_OK;
+    if (status != WEIR_OK) return status;
+    return pipe_options_fill(&t->values->pipe, args, t->model, &t->storage, &t->options, t->faults);
 }
 
 static int build_net(struct train *t, const struct args *args) {
