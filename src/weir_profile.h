@@ -155,12 +155,16 @@ int weir_profile_load(const struct weir_allocator *allocator, const char *path,
  * @endcode
  */
 
-/** A profile without measuring: bytes as weir_profile_new finds them; seconds from the layers'
- * FLOPs and bytes, on a CPU at 20 GFLOP/s per thread and 10 GB/s, on a GPU as an H100 takes for
- * them and for the kernels' starts (src/net/profile/roofs.h), whatever GPU it is, and without one:
- * forward once, recompute as much, backward twice (with nothing to learn once). Which layers weigh
- * more than others it says well, how long a step takes only by order of magnitude. Its `measured`
- * is false. Statuses and ownership as weir_profile_new. */
+/** A profile without measuring the model: bytes as weir_profile_new finds them. On a CPU seconds
+ * are its kernel calls' at the rates of this machine, which are measured once, in some tenths of a
+ * second, and kept in the folder that the environment's WEIR_CACHE names, or $XDG_CACHE_HOME/weir,
+ * or ~/.cache/weir (src/net/profile/roofs.h); a step is then predicted to about a quarter. On a GPU
+ * they follow from the layers' FLOPs and bytes as an H100 takes for them and for the kernels'
+ * starts, whatever GPU it is, and without one: forward once, recompute as much, backward twice
+ * (with nothing to learn once); which layers weigh more than others that says well, how long a step
+ * takes only by order of magnitude. Its `measured` is false. Statuses and ownership as
+ * weir_profile_new.
+ */
 int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
                           struct weir_faults *faults, struct weir_profile **profile);
 

@@ -147,6 +147,17 @@ static unsigned processors(void) {
     return count < JOBS_DEFAULT_MAX ? count : JOBS_DEFAULT_MAX;
 }
 
+/* Commands that search measure the machine's roofs where none are kept: once, and not in the user's
+ * folder. */
+static void keep_roofs(void) {
+    const char *parent = getenv("TMPDIR");
+    char path[256];
+    bool given = parent != NULL && parent[0] != '\0';
+    snprintf(path, sizeof path, "%s/weir-test-cache-%u", given ? parent : "/tmp",
+             (unsigned)getuid());
+    setenv("WEIR_CACHE", path, 0);
+}
+
 /* What was not given. A GPU's driver does not outlive a fork, and sanitizers look for leaks at the
  * end of one process. */
 static void complete(struct arguments *arguments) {
@@ -154,6 +165,7 @@ static void complete(struct arguments *arguments) {
     bool sanitized = test_is_sanitized() || runner->settings.sanitized;
     bool here = sanitized || runner->settings.gpu;
     if (runner->settings.gpu || runner->jobs == 0) runner->jobs = here ? 1 : processors();
+    keep_roofs();
     if (runner->timeout_s > 0) return;
     runner->timeout_s = here || runner->settings.full ? TIMEOUT_LONG_S : TIMEOUT_S;
 }

@@ -51,7 +51,8 @@ static double planned_in_a_run(const char *options, const char *folder) {
     char path[512];
     snprintf(path, sizeof path, "%s/j", folder);
     cli_run_at(__FILE__, __LINE__, &run,
-               "train " CLI_MODEL " --batch 5 --sample 10 --data %s/0.txt --steps 1 --json %s %s",
+               "train " CLI_MODEL " --plan given --batch 5 --sample 10 --data %s/0.txt --steps 1 "
+               "--json %s %s",
                folder, path, options);
     if (!cli_code_at(__FILE__, __LINE__, &run, 0)) return -2.0;
     json_t *lines = cli_json_lines(path);
@@ -156,9 +157,11 @@ static void test_a_memory_limit_is_exact_and_names_what_is_missing(void) {
     long long second = (long long)cli_number(json_array_get(devices, 1), "total");
     long long most = first > second ? first : second;
     json_decref(plan);
-    CLI_CODE(&run, 0, "train " CLI_TRAIN " --data %s/0.txt --steps 1 --memory-limit %lld", text,
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --plan given --data %s/0.txt --steps 1 --memory-limit %lld", text,
              most);
-    CLI_CODE(&run, 2, "train " CLI_TRAIN " --data %s/0.txt --steps 1 --memory-limit %lld", text,
+    CLI_CODE(&run, 2,
+             "train " CLI_TRAIN " --plan given --data %s/0.txt --steps 1 --memory-limit %lld", text,
              most - 1);
     snprintf(wanted, sizeof wanted, "needs %lld bytes, 1 more than the limit of %lld", most,
              most - 1);

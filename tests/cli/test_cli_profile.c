@@ -209,7 +209,7 @@ static void test_what_does_not_fit_is_refused(void) {
     CHECK_CONTAINS(run.output, "--profile /proc/none: ");
     CLI_CODE(&run, 2, "plan " CLI_MODEL " --balance 2,2 --balance-by time");
     CHECK_CONTAINS(run.output, "give one of them");
-    CLI_CODE(&run, 2, "train " CLI_TRAIN " --data %s --profile %s", cli_text(), path);
+    CLI_CODE(&run, 2, "train " CLI_TRAIN " --plan given --data %s --profile %s", cli_text(), path);
     CHECK_CONTAINS(run.output, "nothing here needs times");
     CLI_CODE(&run, 2, PROFILE " --profile %s", path);
     CHECK_CONTAINS(run.output, "--out FILE");

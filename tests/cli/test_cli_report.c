@@ -141,8 +141,8 @@ static void test_the_page_says_what_trace_and_json_say(void) {
     struct cli_run run;
     const char *text = cli_text(), *out = test_temporary_directory();
     CLI_CODE(&run, 0,
-             "train " CLI_TRAIN " --data %s/0.txt --steps 30 --eval-every 10 --trace %s/t "
-             "--json %s/j --report %s/r.html",
+             "train " CLI_TRAIN " --plan given --data %s/0.txt --steps 30 --eval-every 10 "
+             "--trace %s/t --json %s/j --report %s/r.html",
              text, out, out, out);
     CHECK_CONTAINS(run.output, "\nreport      ");
     char *page = read_page(out, "r.html");
@@ -315,7 +315,9 @@ static void test_the_page_says_updates_and_what_the_run_took(void) {
                                          "; update "};
     struct cli_run run;
     const char *text = cli_text();
-    CLI_CODE(&run, 0, "train " CLI_TRAIN " --data %s/0.txt --steps 6 --accumulate 2 --report %s/r",
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --plan given --data %s/0.txt --steps 6 --accumulate 2 --report "
+             "%s/r",
              text, text);
     CHECK_CONTAINS(run.output, "\nthe last update, its last mini-batch\nupdate 6: ");
     char *page = read_page(text, "r");

@@ -298,8 +298,9 @@ static void test_plans_are_kept_for_their_gpu_and_shape(void) {
     struct weir__cudnn cudnn;
     struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 2, WEIR_F32);
     cudnn_listed_init(&cudnn, engines, 1);
-    CHECK(setenv("XDG_CACHE_HOME", test_temporary_directory(), 1) == 0);
-    weir__cudnn_cache_find(cudnn.folder);
+    CHECK(setenv("XDG_CACHE_HOME", test_temporary_directory(), 1) == 0 &&
+          unsetenv("WEIR_CACHE") == 0);
+    weir__cache_find(cudnn.folder);
     EXPECT_CONTAINS(cudnn.folder, "/weir");
     EXPECT(!is_kept(&cudnn, &shape));
     EXPECT(is_kept(&cudnn, &shape));
@@ -342,7 +343,7 @@ static void test_no_place_for_plans_is_no_failure(void) {
     const struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 2, WEIR_F32);
     cudnn_listed_init(&cudnn, engines, 1);
     CHECK(setenv("XDG_CACHE_HOME", "/dev/null", 1) == 0);
-    weir__cudnn_cache_find(cudnn.folder);
+    weir__cache_find(cudnn.folder);
     unsetenv("XDG_CACHE_HOME");
     EXPECT_EQ_STR(cudnn.folder, "");
     EXPECT(!is_kept(&cudnn, &shape));

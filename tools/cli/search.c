@@ -134,12 +134,12 @@ static void adopt(struct search *search, const struct weir_planner_choice *choic
 }
 
 static void refuse(const struct search *search, const struct pipe_options *options,
-                   uint32_t workers, struct weir_faults *faults) {
+                   struct weir_faults *faults) {
     weir_faults_add(faults,
                     "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
                     "the smallest limit %s would do is %" PRIu64 "; or give more --workers%s, or "
                     "fix less",
-                    options->memory_limit, workers, weir__s(workers),
+                    options->memory_limit, search->workers, weir__s(search->workers),
                     search->result.is_smallest ? "that" : "found that",
                     search->result.smallest_limit, search->cost_count > 1 ? "" : " or --chunks");
 }
@@ -149,7 +149,6 @@ bool search_has_other_chunks(const struct search *search) {
     return winner != NULL && winner->micro_batches != search->cost_list[0].micro_batches;
 }
 
-/* With the costs as they are now. */
 static int search_once(struct search *search, const struct weir_model *model,
                        const struct weir_net_options *net, struct weir_planner_options *fixed,
                        struct weir_faults *faults) {
@@ -162,46 +161,158 @@ static int search_once(struct search *search, const struct weir_model *model,
     fixed->other_count = search->cost_count - 1;
     fixed->others = others;
     uint64_t begin = weir__now_ns();
-    int status = weir_net_search(search->planner, model, net, &search->cost_list[0].profile->costs,
-                                 fixed, faults, &search->result);
-    search->seconds += (double)(weir__now_ns() - begin) * 1e-9;
+    int status = weir_planner_new(NULL, &search->planner);
+    if (status != WEIR_OK) return status;
+    status = weir_net_search(search->planner, model, net, &search->cost_list[0].profile->costs,
+                             fixed, faults, &search->result);
+    search->seconds = (double)(weir__now_ns() - begin) * 1e-9;
     return status;
 }
 
-/* Until the winner's times are measured, where they can be. */
-static int search_with(struct search *search, const struct weir_model *model,
-                       const struct weir_net_options *net, struct weir_planner_options *fixed,
-                       struct weir_faults *faults) {
-    int status = weir_planner_new(NULL, &search->planner);
-    for (bool again = true; status == WEIR_OK && again;) {
-        status = search_once(search, model, net, fixed, faults);
-        if (status != WEIR_OK) break;
-        status = search_costs_refine(search, model, net, faults, &again);
+/* ---- workers ---- */
+
+enum { COUNTS_MOST = 16, FULL_MOST = 64 };
+
+/* What is asked for, and what every number of workers is tried with. */
+struct trying {
+    const struct search_how *how;
+    const struct args *args;
+    const struct weir_model *model;
+    const struct weir_net_options *wanted;
+    const struct pipe_options *options;
+    struct pipe_options plain;
+    FILE *notes;
+    struct weir_faults *faults;
+    struct weir__machine_facts machine;
+    bool within_machine; /* it is to be kept within three quarters of the memory there is */
+};
+
+/* Whether the workers follow from what is given. */
+static bool is_told(const struct trying *t) {
+    static const char *const telling[] = {"workers",        "stages", "balance",
+                                          "virtual-stages", "device", "profile"};
+    bool told = strchr(t->options->checkpoint, ',') != NULL; /* a mode for each stage */
+    for (size_t i = 0; i < sizeof telling / sizeof telling[0]; i++)
+        told = told || args_given(t->args, telling[i]);
+    return told || !t->how->workers;
+}
+
+/* Numbers of workers to try, the most first; only one, 0, where what is given tells it. */
+static uint32_t find_counts(struct trying *t, uint32_t counts[COUNTS_MOST]) {
+    struct weir__machine *machine;
+    uint32_t count = 0;
+    counts[0] = 0;
+    t->machine = (struct weir__machine_facts){.usable_cores = 1};
+    if (weir__machine_new(NULL, &machine) == WEIR_OK) {
+        weir__machine_facts(machine, &t->machine);
+        weir__machine_destroy(machine);
     }
+    if (is_told(t)) return 1;
+    uint32_t threads = t->options->threads_per_stage > 0 ? t->options->threads_per_stage : 1;
+    uint32_t most = t->machine.usable_cores / threads;
+    uint32_t fit = weir_model_layer_count(t->model) / pipe_virtual_stages(&t->plain);
+    if (most > fit) most = fit;
+    for (uint32_t w = most > 0 ? most : 1; w > 0 && count < COUNTS_MOST; w /= 2)
+        counts[count++] = w;
+    return count;
+}
+
+/* With so many workers; 0: as options say. */
+static int try_workers(struct trying *t, uint32_t workers, struct search *search) {
+    struct weir_planner_options fixed = WEIR_PLANNER_OPTIONS_INIT;
+    struct weir_net_options net = *t->wanted;
+    struct pipe_options plain = t->plain;
+    struct pipe_storage storage;
+    if (workers > 0) plain.workers = workers;
+    int status = pipe_options_fill(&plain, t->args, t->model, &storage, &net, t->faults);
+    if (status == WEIR_OK) fix(t->options, t->args, &net, &fixed, t->faults);
+    if (net.pipe.workers == 0) net.pipe.workers = net.stages;
+    search->workers = net.pipe.workers;
+    net.pipe.threads_per_worker = search_threads(t->options, search->workers);
+    fixed.order = t->how->order;
+    if (t->within_machine) fixed.memory_limit = t->machine.memory_bytes / 4 * 3 / search->workers;
+    search->chunks_kept = t->how->keeps_chunks || args_given(t->args, "chunks");
+    if (status == WEIR_OK && t->faults->count == 0)
+        status = search_costs_find(search, t->options, t->model, &net, t->notes, t->faults);
+    if (status == WEIR_OK && t->faults->count == 0) {
+        bool many = (uint64_t)search->workers * search->cost_list[0].micro_batches > FULL_MOST;
+        if (t->how->workers && many) fixed.effort = WEIR_PLANNER_QUICK;
+        status = search_once(search, t->model, &net, &fixed, t->faults);
+    }
+    pipe_storage_clean_up(&storage);
     return status;
+}
+
+/* A runner-up is the best of the others, whichever number of workers it has. */
+static void note_second(struct search *search, const struct weir_planner_choice *choice) {
+    if (choice == NULL || (search->second[0] != '\0' && choice->step >= search->second_step))
+        return;
+    snprintf(search->second, sizeof search->second, "%s on %u worker%s", choice->schedule,
+             choice->workers, weir__s(choice->workers));
+    search->second_step = choice->step;
+}
+
+/* Whether `b` is to be chosen instead of `a`, which has more workers. */
+static bool is_better(const struct search *a, const struct search *b) {
+    const struct weir_planner_result *x = &a->result, *y = &b->result;
+    if (a->planner == NULL) return true;
+    if (x->winner == NULL && y->winner == NULL) return y->smallest_limit < x->smallest_limit;
+    if (x->winner == NULL || y->winner == NULL) return y->winner != NULL;
+    return y->winner->step < x->winner->step * (1 - step_slack);
+}
+
+/* Keeps the better one in `best`, and nothing of the other but what it would take. */
+static void keep_better(struct search *best, struct search *next) {
+    if (is_better(best, next)) {
+        struct search worse = *best;
+        *best = *next;
+        *next = worse;
+    }
+    note_second(best, next->result.winner);
+    search_clean_up(next);
+}
+
+static int try_all(struct trying *t, struct search *best) {
+    uint32_t counts[COUNTS_MOST], count = find_counts(t, counts);
+    int all = WEIR_ERR_MEMORY_LIMIT;
+    for (uint32_t i = 0; i < count; i++) {
+        struct search next = {.planner = NULL};
+        int status = try_workers(t, counts[i], &next);
+        if (status == WEIR_OK && t->faults->count == 0) all = WEIR_OK;
+        note_second(&next, next.result.runner_up);
+        keep_better(best, &next);
+        bool ends = status != WEIR_OK && status != WEIR_ERR_MEMORY_LIMIT;
+        if (ends || t->faults->count > 0) return status;
+    }
+    return all;
 }
 
 int search_run(struct search *search, const struct search_how *how, const struct args *args,
                const struct weir_model *model, const struct weir_net_options *wanted,
                struct pipe_options *options, FILE *notes, struct weir_faults *faults) {
-    struct weir_planner_options fixed = WEIR_PLANNER_OPTIONS_INIT;
-    struct pipe_options plain = plain_options(options);
-    struct weir_net_options net = *wanted;
-    struct pipe_storage storage;
-    int status = pipe_options_fill(&plain, args, model, &storage, &net, faults);
-    if (status == WEIR_OK) fix(options, args, &net, &fixed, faults);
-    if (net.pipe.workers == 0) net.pipe.workers = net.stages;
-    net.pipe.threads_per_worker = search_threads(options, net.pipe.workers);
-    fixed.order = how->order;
-    search->chunks_kept = how->keeps_chunks || args_given(args, "chunks");
-    if (status == WEIR_OK && faults->count == 0)
-        status = search_costs_find(search, how->measures, options, model, &net, notes, faults);
-    if (status == WEIR_OK && faults->count == 0) {
-        status = search_with(search, model, &net, &fixed, faults);
-        if (status == WEIR_OK) adopt(search, search->result.winner, options, faults);
-        if (status == WEIR_ERR_MEMORY_LIMIT) refuse(search, options, net.pipe.workers, faults);
+    struct trying trying = {.how = how,
+                            .args = args,
+                            .model = model,
+                            .wanted = wanted,
+                            .options = options,
+                            .plain = plain_options(options),
+                            .notes = notes,
+                            .faults = faults,
+                            .within_machine =
+                                how->workers && options->memory_limit == 0 && !is_on_gpus(options)};
+    int status = try_all(&trying, search);
+    if (status == WEIR_ERR_MEMORY_LIMIT && trying.within_machine) {
+        search_clean_up(search); /* who is not asked refuses nothing */
+        trying.within_machine = false;
+        *search = (struct search){.planner = NULL};
+        status = try_all(&trying, search);
     }
-    pipe_storage_clean_up(&storage);
+    if (faults->count > 0) return status;
+    if (status == WEIR_OK) adopt(search, search->result.winner, options, faults);
+    if (status == WEIR_ERR_MEMORY_LIMIT && options->memory_limit > 0)
+        refuse(search, options, faults);
+    else if (status == WEIR_ERR_MEMORY_LIMIT)
+        status = WEIR_OK; /* no plan at all can be: the pipeline as it is given says why */
     return status;
 }
 

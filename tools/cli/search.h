@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * The search for a pipeline, as `plan --search` and `--plan auto` share it: what it may change, by
- * what costs it goes by, and what is said of it. What was chosen is written back into the
+ * what costs it goes by, and what is said of it. It chooses by estimates or by a profile, which
+ * change no bit: what it tries gives the same results, but for the chunks where these are searched.
+ * What was chosen is written back into the
  * pipeline's options, as if it had been given on the command line: so the options that are printed
  * are those that are run.
  */
@@ -21,7 +23,6 @@ struct search_costs {
     uint32_t micro_batches;
     uint32_t chunks; /**< that make them; 0: as the net has it */
     struct weir_profile *profile;
-    bool known; /**< measured, not from others */
 };
 
 /** A search and all that its result points to; search_clean_up. Zeroed before. */
@@ -29,11 +30,12 @@ struct search {
     struct weir_planner *planner;
     struct search_costs cost_list[SEARCH_COSTS_MOST]; /**< first those of the chunks asked for */
     uint32_t cost_count;
+    uint32_t workers; /**< it is for */
     bool chunks_kept; /**< they are not searched */
-    bool measures;    /**< times are measured where that is quick */
-    double measured;  /**< seconds that this has taken */
     struct weir_planner_result result;
-    char costs[128];       /**< what it went by: "measured in 1.2 s", "estimated" … */
+    char costs[128];       /**< what it went by: "of FILE", "estimated" … */
+    char second[64];       /**< the runner-up: "zb-v on 2 workers"; "": there is none */
+    double second_step;    /**< that it would take */
     char checkpoint[4096]; /**< of the pipe options chosen */
     char repeat[8192];     /**< "--schedule zb-v --workers 2 …" */
     double seconds;        /**< the search took, without measuring */
@@ -43,9 +45,9 @@ struct search {
 extern const char *const search_plan_names[];
 
 struct search_how {
-    bool measures;     /**< by times measured now where that is quick, if there is no --profile;
-                            else by estimates */
     bool keeps_chunks; /**< also where they are not given: bits are to stay */
+    bool workers; /**< they are searched too, with a share of the cores each, where nothing that
+                       is given tells them */
     const char *order; /**< of adding up gradients, which a search never changes: as
                             weir_table_order says it; NULL: ascending, as all begin */
 };
@@ -62,18 +64,15 @@ void search_clean_up(struct search *search);
 /** The winner's chunks are others than those asked for: so are the bits of results. */
 bool search_has_other_chunks(const struct search *search);
 
-/** search_costs.c: the costs to begin with, and after a search those that matter most, measured;
- * *changed: there are some, so the search is to be made again. */
-int search_costs_find(struct search *search, bool measures, const struct pipe_options *options,
+/** search_costs.c: the costs for the net's workers and threads. */
+int search_costs_find(struct search *search, const struct pipe_options *options,
                       const struct weir_model *model, const struct weir_net_options *net,
                       FILE *notes, struct weir_faults *faults);
-int search_costs_refine(struct search *search, const struct weir_model *model,
-                        const struct weir_net_options *net, struct weir_faults *faults,
-                        bool *changed);
 
 /** The front, and why the winner wins. */
 void search_print(FILE *to, const struct search *search, const struct pipe_options *options);
-/** One line: what was chosen, by what, and the options that repeat it. */
+/** One line: what was chosen, by what, the options that repeat it, and what the runner-up would
+ * take. */
 void search_print_choice(FILE *to, const struct search *search);
 /** "front", "why", "options" and "costs" into a plan's object. */
 int search_json(const struct search *search, json_t *root);

@@ -146,9 +146,12 @@ void search_print(FILE *to, const struct search *search, const struct pipe_optio
 
 void search_print_choice(FILE *to, const struct search *search) {
     char bytes[24], step[32];
-    fprintf(to, "plan      %s (predicted %s, %s; costs %s)\n", search->repeat,
+    fprintf(to, "plan      %s (predicted %s, %s; costs %s", search->repeat,
             time_text(search->result.winner->step, step),
             plan_text_bytes(search->result.winner->bytes, bytes), search->costs);
+    if (search->second[0] != '\0')
+        fprintf(to, "; runner-up %s: %s", search->second, time_text(search->second_step, step));
+    fputs(")\n", to);
     print_chunks(to, search);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir doctor`: what the machine and its GPUs are, what Weir found on it, where it would put
- * workers, and how fast one core is, measured in about a second. */
+ * workers, and how fast one core is, measured in some tenths of a second. */
 #include "cmd/commands.h"
 #include "cli/args.h"
 #include "device/device.h"
@@ -8,6 +8,7 @@
 #include "cli/json_text.h"
 #include "cli/net_run.h"
 #include "net/cpu/level.h"
+#include "net/profile/roofs.h"
 #include "place/place.h"
 #include "cli/plan_text.h"
 
@@ -32,11 +33,6 @@ static const struct arg_option own[] = {
      "the same facts for programs; - is stdout", .value = "FILE"},
 };
 
-struct doctor_roofs {
-    double gemm_flops;               /* per second, one core, f32, the run's own product kernel */
-    double copy_cached, copy_memory; /* bytes per second */
-};
-
 struct doctor {
     const struct doctor_values *values;
     struct weir__machine *machine;
@@ -44,25 +40,11 @@ struct doctor {
     struct weir__worker_place *placements;
     struct weir_faults problems;
     bool placed; /* the placements can be had */
-    struct doctor_roofs roofs;
+    struct weir__roofs roofs;
     struct doctor_gpus gpus;
 };
 
 /* ---- roofs ---- */
-
-enum { SIDE = 512, CACHED = 256 << 10, MEMORY = 64 << 20 };
-
-/* The best of what fits into `budget_ns`: a roof, not a mean. */
-static double best_seconds(int (*work)(void *), void *context, uint64_t budget_ns) {
-    uint64_t begin = weir__now_ns(), best = UINT64_MAX;
-    do {
-        uint64_t start = weir__now_ns();
-        if (work(context) != WEIR_OK) return 0.0;
-        uint64_t took = weir__now_ns() - start;
-        if (took < best) best = took;
-    } while (weir__now_ns() - begin < budget_ns);
-    return (double)best * 1e-9;
-}
 
 /* WEIR_LEVEL's, which is a problem where there is none such, or the best. */
 static const struct weir__level *find_level(struct weir_faults *problems) {
@@ -77,75 +59,11 @@ static const char *level_name(void) {
     return find_level(NULL)->name;
 }
 
-static const struct weir__kernel *best_kernel(void) {
-    return find_level(NULL)->backend->kernel(WEIR__OP_linear, WEIR_F32);
-}
-
-static int product(void *context) {
-    const struct weir__op_call *call = context;
-    return best_kernel()->run(call);
-}
-
-static double measure_product(void) {
-    const struct weir__kernel *kernel = best_kernel();
-    struct weir__op_shape shape = {.op = WEIR__OP_linear,
-                                   .dtype = WEIR_F32,
-                                   .threads = 1,
-                                   .rows = SIDE,
-                                   .tokens = 1,
-                                   .in = SIDE,
-                                   .out = SIDE,
-                                   .weight_in_out = true};
-    size_t bytes = (size_t)SIDE * SIDE * sizeof(float), workspace = 0;
-    void *state = NULL, *memory[4] = {NULL};
-    double flops = 0.0;
-    if (kernel->measure != NULL && kernel->measure(&shape, &workspace) != WEIR_OK) return 0.0;
-    for (int i = 0; i < 4; i++) {
-        size_t need = i < 3 ? bytes : (workspace + 64) / 64 * 64;
-        if ((memory[i] = aligned_alloc(64, need)) == NULL) goto done;
-        memset(memory[i], 0, need);
-    }
-    if (kernel->prepare != NULL && kernel->prepare(&shape, NULL, &state) != WEIR_OK) goto done;
-    const void *in[3] = {memory[0], memory[1], NULL};
-    void *out[1] = {memory[2]};
-    struct weir__op_call call = {.shape = &shape,
-                                 .state = state,
-                                 .in = in,
-                                 .out = out,
-                                 .workspace = memory[3],
-                                 .overwrite = true};
-    double seconds = best_seconds(product, &call, 300000000u);
-    if (seconds > 0.0) flops = 2.0 * SIDE * SIDE * SIDE / seconds;
-    if (kernel->release != NULL) kernel->release(state);
-done:
-    for (int i = 0; i < 4; i++) free(memory[i]);
-    return flops;
-}
-
-struct copying {
-    char *to, *from;
-    size_t bytes, stream_min;
-};
-
-static int copy(void *context) {
-    const struct copying *c = context;
-    weir__cpu_copy(c->to, c->from, c->bytes, c->stream_min);
-    return WEIR_OK;
-}
-
-static double measure_copy(size_t bytes, uint64_t last_cache_bytes) {
-    struct copying c = {aligned_alloc(64, bytes), aligned_alloc(64, bytes), bytes,
-                        weir__copy_stream_min(last_cache_bytes)};
-    double rate = 0.0;
-    if (c.to != NULL && c.from != NULL) {
-        memset(c.to, 1, bytes);
-        memset(c.from, 2, bytes);
-        double seconds = best_seconds(copy, &c, 200000000u);
-        if (seconds > 0.0) rate = (double)bytes / seconds;
-    }
-    free(c.to);
-    free(c.from);
-    return rate;
+/* Measured now, as estimates of layers take them. */
+static int measure_roofs(struct weir__roofs *roofs) {
+    struct weir_profile of = {.dtype = WEIR_F32};
+    snprintf(of.libraries, sizeof of.libraries, "%s", level_name());
+    return weir__roofs_measure(&of, roofs);
 }
 
 /* ---- for people ---- */
@@ -186,7 +104,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
     fprintf(
         to,
         "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, %.1f GB/s in memory\n",
-        d->roofs.gemm_flops * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
+        d->roofs.product * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
     for (uint32_t i = 0; i < d->problems.kept; i++)
         fprintf(to, "problem     %s\n", d->problems.lines[i]);
 }
@@ -221,7 +139,7 @@ static json_t *doctor_json(const struct doctor *d) {
                                   "level", level_name());
     doctor_gpus_json_libraries(&d->gpus, libraries);
     json_t *roofs =
-        json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.gemm_flops, "copy_cached_bytes",
+        json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.product, "copy_cached_bytes",
                   d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
     return json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
                      f->model, "cores", (int)f->cores, "usable_cores", (int)f->usable_cores,
@@ -245,10 +163,7 @@ static int examine(struct doctor *d) {
     status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
     if (status != WEIR_OK) return status;
     (void)find_level(&d->problems);
-    d->roofs.gemm_flops = measure_product();
-    d->roofs.copy_cached = measure_copy(CACHED, d->facts.l3_bytes);
-    d->roofs.copy_memory = measure_copy(MEMORY, d->facts.l3_bytes);
-    return WEIR_OK;
+    return measure_roofs(&d->roofs);
 }
 
 static int run(struct doctor *d, struct weir_error *error) {

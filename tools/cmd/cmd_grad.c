@@ -341,7 +341,7 @@ static void fill_options(struct grad *g, struct weir_net_options *options) {
 
 /* The pipeline, once the rows are known. */
 static int choose(struct grad *g, const struct args *args) {
-    struct search_how how = {.measures = false, .keeps_chunks = true};
+    struct search_how how = {.keeps_chunks = true};
     struct weir_net_options wanted = WEIR_NET_OPTIONS_INIT;
     if (g->values->plan == 0) return WEIR_OK;
     fill_options(g, &wanted);

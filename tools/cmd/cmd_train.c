@@ -60,9 +60,10 @@ static const struct arg_option run_options[] = {
      .fallback = "true", .choices = truth_names},
     {"save-weights", ARG_TEXT, AT(save_weights), "weights only, at the end", .value = "FILE"},
     {"plan", ARG_CHOICE, AT(plan),
-     "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
-     "does; what is given stays as it is",
-     .fallback = "given", .choices = search_plan_names},
+     "auto: searches for the fastest pipeline within --memory-limit, its workers and their threads "
+     "among it; what is given stays as it is, and so does every bit. given: what is not given is "
+     "as said there",
+     .fallback = "auto", .choices = search_plan_names},
     {"trace", ARG_TEXT, AT(trace), "the last steps as Chrome trace events (opens in Perfetto)",
      .value = "FILE"},
     {"report", ARG_TEXT, AT(report),

@@ -65,7 +65,7 @@ struct train {
     struct weir_net *net;
     struct weir_net_options options;
     struct pipe_storage storage;
-    struct search search;                   /**< with --plan auto */
+    struct search search;                   /**< where train_searches */
     const char *own_paths[TRAIN_OWN_PATHS]; /**< what is trained on without --data */
     struct task task;                       /**< what is trained on, and validation */
     struct weir__prefetch *prefetch;        /**< its thread reads task, data_seed and values */
@@ -126,6 +126,11 @@ int train_evaluate(struct train *t, struct task_score *score);
 
 /** The rate of update `update`, from 0, of a run of `steps`. */
 double train_rate(const struct train *t, uint64_t update, uint64_t steps);
+
+/** Whether the pipeline is searched: with --plan auto, but a table leaves nothing to search, who
+ * asks for --balance-by has the cut that follows, and CPUs beside GPUs have no estimates; where
+ * --plan is given these are refused. */
+bool train_searches(const struct train *t);
 
 /** A resumed run's dropout and data go on with the seed that it began with, and a search leaves it
  * its chunks and its order of accumulation. */

@@ -485,7 +485,7 @@ static void read_order(struct train *t, const struct weir__safetensors *file) {
     if (text == NULL) return;
     if (strcmp(text, "ascending") == 0 || strcmp(text, "descending") == 0)
         snprintf(t->order, sizeof t->order, "%s", text);
-    else
+    else if (args_given(t->args, "plan")) /* else the difference is warned of */
         weir_faults_add(t->faults,
                         "--plan auto: %s was trained with gradients in an order of its own "
                         "(%.60s), which no schedule that is searched has: give --schedule",
@@ -499,7 +499,7 @@ static void read_seed(struct train *t, const struct weir__safetensors *file, boo
 }
 
 int train_read_origin(struct train *t, const struct args *args) {
-    bool searches = t->values->plan == 1;
+    bool searches = train_searches(t);
     bool chunks = searches && !args_given(args, "chunks");
     bool order = searches && !args_given(args, "schedule");
     if (t->values->resume == NULL) return WEIR_OK;

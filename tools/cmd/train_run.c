@@ -7,6 +7,7 @@
 #include "cmd/path_uses.h"
 #include "cmd/train.h"
 #include "data/folder.h"
+#include "device/device.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -37,6 +38,21 @@ static int list_faults(struct train *t) {
     return status == WEIR_OK ? WEIR_ERR_CONFIG : status;
 }
 
+/* Estimates are of one kind of device. */
+static bool is_mixed(const struct arg_texts *devices) {
+    uint32_t gpus = 0;
+    for (uint32_t i = 0; i < devices->count; i++)
+        gpus += !weir__device_facts(arg_texts_get(devices, i)).synchronous;
+    return gpus > 0 && gpus < devices->count;
+}
+
+bool train_searches(const struct train *t) {
+    const struct pipe_options *pipe = &t->values->pipe;
+    bool can = !weir__text_ends(pipe->schedule, ".csv") && !is_mixed(&pipe->device) &&
+               pipe->balance_by == PIPE_BALANCE_BY_COST;
+    return t->values->plan == 1 && (can || args_given(t->args, "plan"));
+}
+
 /* All but the pipeline's own options, which a search may choose. */
 static void fill_options(struct train *t) {
     const struct train_values *values = t->values;
@@ -47,17 +63,34 @@ static void fill_options(struct train *t) {
     fill_optimizer(values, &t->options.optimizer);
 }
 
-static int choose_pipeline(struct train *t, const struct args *args) {
-    struct train_values *values = t->values;
-    struct search_how how = {.measures = true,
-                             .keeps_chunks = values->resume != NULL,
-                             .order = t->order[0] != '\0' ? t->order : NULL};
-    int status = WEIR_OK;
-    if (values->plan == 1)
-        status = search_run(&t->search, &how, args, t->model, &t->options, &values->pipe,
-                            t->people.stream, t->faults);
+/* What cannot be as it is given is refused for that, not for what a search made of it. */
+static int check_given(struct train *t, const struct args *args) {
+    struct weir_net_options net = t->options;
+    struct weir_plan *plan = NULL;
+    struct pipe_storage storage;
+    int status = pipe_options_fill(&t->values->pipe, args, t->model, &storage, &net, t->faults);
+    if (status != WEIR_OK) goto out;
+    net.pipe.memory_limit = 0;
+    status = weir_net_plan(t->model, &net, t->faults, &plan);
+    weir_plan_destroy(plan);
+out:
+    pipe_storage_clean_up(&storage);
+    return status;
+}
+
+static int search_pipeline(struct train *t, const struct args *args) {
+    struct search_how how = {
+        .keeps_chunks = true, .workers = true, .order = t->order[0] != '\0' ? t->order : NULL};
+    int status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
     if (status != WEIR_OK) return status;
-    return pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
+    return search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,
+                      t->people.stream, t->faults);
+}
+
+static int choose_pipeline(struct train *t, const struct args *args) {
+    int status = train_searches(t) ? search_pipeline(t, args) : WEIR_OK;
+    if (status != WEIR_OK) return status;
+    return pipe_options_fill(&t->values->pipe, args, t->model, &t->storage, &t->options, t->faults);
 }
 
 static int build_net(struct train *t, const struct args *args) {
@@ -69,7 +102,7 @@ static int build_net(struct train *t, const struct args *args) {
     if (bound == WEIR_ERR_OUT_OF_MEMORY) return bound;
     if (t->faults->count > 0) return list_faults(t);
     if (bound != WEIR_OK) return bound;
-    status = pipe_balance(&values->pipe, t->model, values->plan == 1, &t->storage, &t->options,
+    status = pipe_balance(&values->pipe, t->model, train_searches(t), &t->storage, &t->options,
                           t->people.stream, t->faults);
     if (status != WEIR_OK) return status;
     status = weir_net_new(t->model, &t->options, t->faults, &t->net);

@@ -132,7 +132,7 @@ int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
     if (status != WEIR_OK) goto fail_functions;
     if ((status = need_products(cudnn, error)) != WEIR_OK) goto fail_functions;
     if ((status = name_gpu(cudnn, failure)) != WEIR_OK) goto fail_functions;
-    weir__cudnn_cache_find(cudnn->folder);
+    weir__cache_find(cudnn->folder);
     *convolutions = cudnn;
     return WEIR_OK;
 

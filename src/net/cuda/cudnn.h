@@ -12,6 +12,7 @@
 #ifndef WEIR_NET_CUDA_CUDNN_H
 #define WEIR_NET_CUDA_CUDNN_H
 
+#include "io/cache.h"
 #include "net/cuda/numerics.h"
 
 /** By cuDNN's numbers. */
@@ -197,7 +198,7 @@ enum weir__cudnn_attribute {
       (void *descriptor, int attribute, int type, int64_t wanted, int64_t *count, void *elements)) \
     X(execute, cudnnBackendExecute, (void *handle, void *plan, void *pack))
 
-enum { WEIR__CUDNN_STREAMS_MAX = 64, WEIR__CUDNN_FOLDER_MAX = 3800 };
+enum { WEIR__CUDNN_STREAMS_MAX = 64 };
 
 /** A handle works on one stream. */
 struct weir__cudnn_stream {
@@ -216,7 +217,7 @@ struct weir__cudnn {
     void *described;
     int capability;                      /**< 90: 9.0 */
     char gpu[160];                       /**< what a plan fits, but for the shape */
-    char folder[WEIR__CUDNN_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
+    char folder[WEIR__CACHE_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
     size_t (*get_version)(void);
     size_t (*get_cuda_version)(void);
     const char *(*get_error_string)(int status);
@@ -372,9 +373,6 @@ int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn
 
 /* ---- cudnn_cache.c ---- */
 
-/** Where plans are kept: $XDG_CACHE_HOME/weir, or ~/.cache/weir; "" where there is neither or it
- * cannot be made. */
-void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]);
 /** For what a plan is. */
 struct weir__cudnn_key {
     char text[640];

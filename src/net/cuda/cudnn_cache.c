@@ -8,35 +8,11 @@
 #include "io/file.h"
 #include "net/cuda/cudnn.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { HEAD_MAX = 768, JSON_MAX = 8 << 20 };
-
-/* ---- where ---- */
-
-static bool make_folder(const char *path) {
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
-void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int used = -1;
-    if (cache != NULL && cache[0] == '/')
-        used = snprintf(folder, WEIR__CUDNN_FOLDER_MAX, "%s", cache);
-    else if (home != NULL && home[0] == '/')
-        used = snprintf(folder, WEIR__CUDNN_FOLDER_MAX, "%s/.cache", home);
-    bool made = used > 0 && used + 6 < WEIR__CUDNN_FOLDER_MAX && make_folder(folder);
-    if (made) {
-        memcpy(folder + used, "/weir", 6);
-        made = make_folder(folder);
-    }
-    if (!made) folder[0] = '\0';
-}
 
 /* ---- for what ---- */
 
@@ -54,7 +30,7 @@ static uint64_t hash_of(const char *data, size_t bytes) {
 }
 
 struct path {
-    char text[WEIR__CUDNN_FOLDER_MAX + 64];
+    char text[WEIR__CACHE_FOLDER_MAX + 64];
 };
 
 static void path_of(const struct weir__cudnn *cudnn, const char *key, struct path *path) {

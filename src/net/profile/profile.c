@@ -45,6 +45,9 @@ struct measuring {
     uint32_t event_count; /* of timing.events */
     bool counting;
     void *input, *target;
+    bool estimates;                /* seconds by roofs, where the bytes are found */
+    weir__profile_visit_fn *visit; /* NULL: calls' times are summed up by layer */
+    void *visitor;
 };
 
 /* ---- what is asked for ---- */
@@ -330,13 +333,22 @@ static double call_seconds(struct measuring *m, enum weir__program_kind kind, ui
     return weir__profile_typical(m->scratch, times->runs);
 }
 
+static double call_least(const struct measuring *m, enum weir__program_kind kind, uint32_t call) {
+    const struct program_times *times = &m->times[kind];
+    float least = times->seconds[call];
+    assert(times->runs > 0 && call < times->calls);
+    for (uint32_t run = 1; run < times->runs; run++)
+        least = fminf(least, times->seconds[(size_t)run * times->calls + call]);
+    return (double)least;
+}
+
 static double run_quantile(struct measuring *m, enum weir__program_kind kind, double part) {
     const struct program_times *times = &m->times[kind];
     memcpy(m->scratch, times->sums, times->runs * sizeof m->scratch[0]);
     return quantile(m->scratch, times->runs, part);
 }
 
-static double *share_of(struct weir_layer_cost *layer, enum weir__program_kind kind) {
+double *weir__profile_share(struct weir_layer_cost *layer, enum weir__program_kind kind) {
     switch (kind) {
     case WEIR__PROGRAM_FORWARD:
     case WEIR__PROGRAM_INFER:
@@ -362,7 +374,7 @@ static void share_program(struct measuring *m, enum weir__program_kind kind,
         struct weir_layer_cost *layer = &m->profile->layers[at];
         double seconds = call_seconds(m, kind, i);
         bool of_node = i < slices->node_counts[kind];
-        *share_of(layer, kind) += seconds;
+        *weir__profile_share(layer, kind) += seconds;
         if (kind == WEIR__PROGRAM_RECOMPUTE && of_node && m->last[slices->nodes[kind][i]])
             layer->recompute_last += seconds;
     }
@@ -375,7 +387,7 @@ static void share(struct measuring *m, const struct weir__instance *instance) {
     for (int kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         if (m->times[kind].runs == 0) continue;
         share_program(m, (enum weir__program_kind)kind, instance);
-        *share_of(&whole, (enum weir__program_kind)kind) =
+        *weir__profile_share(&whole, (enum weir__program_kind)kind) =
             run_quantile(m, (enum weir__program_kind)kind, 0.5);
     }
     memcpy(shown->seconds, whole.seconds, sizeof shown->seconds);
@@ -391,6 +403,20 @@ static void share(struct measuring *m, const struct weir__instance *instance) {
         is_on_gpu(m) ? WEIR__ROOF_GPU_TASK : quantile(m->outside, m->steps, 0.5);
     shown->steps = m->steps;
     shown->measured = true;
+}
+
+/* Only nodes: what else a program does takes next to nothing. */
+static void visit_calls(struct measuring *m, enum weir__program_kind kind) {
+    const struct weir__slices *slices = &m->net->stages[0].slices;
+    uint32_t count = m->times[kind].runs > 0 ? slices->node_counts[kind] : 0;
+    assert(count <= m->times[kind].calls);
+    for (uint32_t i = 0; i < count; i++) {
+        struct weir__profile_call call = {.kind = kind,
+                                          .node = slices->graph->nodes[slices->nodes[kind][i]],
+                                          .rows = m->profile->shown.rows,
+                                          .seconds = call_least(m, kind, i)};
+        m->visit(m->visitor, &call);
+    }
 }
 
 static const struct weir__instance *instance_of(const struct weir_net *net, int64_t rows) {
@@ -412,27 +438,32 @@ static int measure(struct measuring *m, const struct weir_model *model,
     m->net->stages[0].timing = &m->timing;
     status = run_steps(m, faults);
     m->net->stages[0].timing = NULL;
-    if (status == WEIR_OK) share(m, instance);
-    return status;
+    if (status != WEIR_OK) return status;
+    if (m->visit == NULL) share(m, instance);
+    for (int kind = 0; m->visit != NULL && kind < WEIR__PROGRAM_COUNT; kind++)
+        visit_calls(m, (enum weir__program_kind)kind);
+    return WEIR_OK;
 }
 
 /* ---- all ---- */
 
-static int measure_all(struct weir__profile_state *profile, const struct weir_model *model,
-                       const struct weir_profile_options *options, struct weir_faults *faults) {
-    struct measuring m = {.profile = profile, .options = options};
-    weir__pool_init(&m.pool, options->net.pipe.allocator);
-    int status = weir__profile_bytes(profile, model, &options->net, &m.pool, &m.last, faults);
-    if (status == WEIR_OK && !options->bytes_only) status = measure(&m, model, faults);
-    release_events(&m);
-    weir_net_destroy(m.net);
-    weir__pool_clean_up(&m.pool);
+static int measure_all(struct measuring *m, const struct weir_model *model,
+                       const struct weir__roofs *roofs, struct weir_faults *faults) {
+    const struct weir_profile_options *options = m->options;
+    weir__pool_init(&m->pool, options->net.pipe.allocator);
+    int status =
+        weir__profile_bytes(m->profile, model, &options->net, roofs, &m->pool, &m->last, faults);
+    if (status == WEIR_OK && !options->bytes_only) status = measure(m, model, faults);
+    release_events(m);
+    weir_net_destroy(m->net);
+    weir__pool_clean_up(&m->pool);
     return status;
 }
 
-int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
-                     struct weir_faults *faults, struct weir_profile **profile) {
-    assert(model != NULL && options != NULL && profile != NULL);
+/* A profile of what `m` is to measure; what it took stays with `m`. */
+static int make(struct measuring *m, const struct weir_model *model, struct weir_faults *faults) {
+    const struct weir_profile_options *options = m->options;
+    const struct weir__roofs *roofs = NULL;
     struct weir__profile_state *made;
     int status = check_options(model, options, faults);
     if (status != WEIR_OK) return status;
@@ -440,12 +471,42 @@ int weir_profile_new(const struct weir_model *model, const struct weir_profile_o
     if (status != WEIR_OK) return status;
     status = weir__profile_identity(made, model, &options->net, !options->bytes_only);
     if (status != WEIR_OK) goto fail;
-    if ((status = measure_all(made, model, options, faults)) != WEIR_OK) goto fail;
+    if (m->estimates && !made->backend->on_gpu) status = weir__roofs_find(&made->shown, &roofs);
+    if (status != WEIR_OK) goto fail;
+    m->profile = made;
+    if ((status = measure_all(m, model, roofs, faults)) != WEIR_OK) goto fail;
     weir__profile_optimizer(made, &options->net.optimizer);
-    *profile = &made->shown;
     return WEIR_OK;
 
 fail:
     weir_profile_destroy(&made->shown);
+    return status;
+}
+
+int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
+                     struct weir_faults *faults, struct weir_profile **profile) {
+    assert(model != NULL && options != NULL && profile != NULL);
+    struct measuring m = {.options = options};
+    int status = make(&m, model, faults);
+    if (status == WEIR_OK) *profile = &m.profile->shown;
+    return status;
+}
+
+int weir__profile_estimated(const struct weir_model *model,
+                            const struct weir_profile_options *options, struct weir_faults *faults,
+                            struct weir__profile_state **profile) {
+    assert(options->bytes_only);
+    struct measuring m = {.options = options, .estimates = true};
+    int status = make(&m, model, faults);
+    if (status == WEIR_OK) *profile = m.profile;
+    return status;
+}
+
+int weir__profile_calls(const struct weir_model *model, const struct weir_profile_options *options,
+                        weir__profile_visit_fn *visit, void *context, struct weir_faults *faults) {
+    assert(!options->bytes_only && visit != NULL);
+    struct measuring m = {.options = options, .visit = visit, .visitor = context};
+    int status = make(&m, model, faults);
+    if (status == WEIR_OK) weir_profile_destroy(&m.profile->shown);
     return status;
 }

@@ -3,6 +3,7 @@
 #ifndef WEIR_NET_PROFILE_H
 #define WEIR_NET_PROFILE_H
 
+#include "net/profile/roofs.h"
 #include "net/run/net.h"
 #include "weir_profile.h"
 
@@ -27,16 +28,39 @@ int weir__profile_identity(struct weir__profile_state *profile, const struct wei
  * that. */
 bool weir__profile_one_kind(const struct weir_net_options *options,
                             const struct weir__backend **backend, struct weir_faults *faults);
+/** A kernel's call in the model's programs. */
+struct weir__profile_call {
+    enum weir__program_kind kind;
+    const struct weir__node *node;
+    int64_t rows;
+    double seconds; /**< that it took, at least */
+};
+typedef void weir__profile_visit_fn(void *context, const struct weir__profile_call *call);
+/** Measures as weir_profile_new does, and gives each call's time to `visit`, but for what programs
+ * do besides nodes. Statuses as weir_profile_new. */
+int weir__profile_calls(const struct weir_model *model, const struct weir_profile_options *options,
+                        weir__profile_visit_fn *visit, void *context, struct weir_faults *faults);
+
+/** weir_profile_new of bytes only, but on a CPU with the seconds that its roofs give. */
+int weir__profile_estimated(const struct weir_model *model,
+                            const struct weir_profile_options *options, struct weir_faults *faults,
+                            struct weir__profile_state **profile);
+
 /** Sets the optimizer's bytes. */
 void weir__profile_optimizer(struct weir__profile_state *profile,
                              const struct weir_optimizer *optimizer);
 
-/** Fills in bytes, skips and marks, for micro-batches of shown.rows rows. `recomputed_last`
- * (in `pool`, one per node of the whole model's graph as one stage) says which forward nodes R runs
- * where their layer ends a stage. */
+/** Fills in bytes, skips and marks, for micro-batches of shown.rows rows, and with `roofs` the
+ * seconds that these give each layer; NULL: none. `recomputed_last` (in `pool`, one per node of the
+ * whole model's graph as one stage) says which forward nodes R runs where their layer ends a stage.
+ */
 int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_model *model,
-                        const struct weir_net_options *options, struct weir__pool *pool,
-                        const bool **recomputed_last, struct weir_faults *faults);
+                        const struct weir_net_options *options, const struct weir__roofs *roofs,
+                        struct weir__pool *pool, const bool **recomputed_last,
+                        struct weir_faults *faults);
+
+/** Where a program's seconds stand among a layer's. */
+double *weir__profile_share(struct weir_layer_cost *layer, enum weir__program_kind kind);
 
 /** Bounds of random integers: what the model's tables and classes take. */
 struct weir__profile_ranges {

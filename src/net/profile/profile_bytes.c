@@ -243,6 +243,28 @@ static int fill_skips(const struct graphs *graphs) {
     return WEIR_OK;
 }
 
+/* ---- seconds ---- */
+
+/** Whether a step runs programs of the kind, of which some are for training and some are not. */
+static bool runs(const struct graphs *graphs, enum weir__program_kind kind) {
+    bool infers = kind == WEIR__PROGRAM_INFER;
+    if (kind == WEIR__PROGRAM_INFER_LOSS) return false;
+    return graphs->profile->shown.infer_only ? infers : !infers;
+}
+
+static void fill_seconds(const struct graphs *graphs, enum weir__program_kind kind,
+                         const struct weir__roofs *roofs, const bool *last) {
+    const struct weir__slices *slices = &graphs->slices;
+    for (uint32_t i = 0; runs(graphs, kind) && i < slices->node_counts[kind]; i++) {
+        const struct weir__node *node = slices->graph->nodes[slices->nodes[kind][i]];
+        struct weir_layer_cost *layer = layer_of(graphs, node->layer);
+        double seconds =
+            weir__roofs_seconds(roofs, node, graphs->rows, graphs->profile->shown.threads);
+        *weir__profile_share(layer, kind) += seconds;
+        if (kind == WEIR__PROGRAM_RECOMPUTE && last[node->id]) layer->recompute_last += seconds;
+    }
+}
+
 /* ---- all ---- */
 
 static int compile(struct graphs *graphs, const struct weir_model *model,
@@ -282,8 +304,9 @@ static int fill(struct graphs *graphs, const struct weir_net_options *options, b
 }
 
 int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_model *model,
-                        const struct weir_net_options *options, struct weir__pool *pool,
-                        const bool **recomputed_last, struct weir_faults *faults) {
+                        const struct weir_net_options *options, const struct weir__roofs *roofs,
+                        struct weir__pool *pool, const bool **recomputed_last,
+                        struct weir_faults *faults) {
     struct graphs graphs = {.profile = profile,
                             .pool = pool,
                             .layers = model->layer_count,
@@ -297,6 +320,8 @@ int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_m
     status = weir__net_check_kernels(&graphs.whole, &graphs.slices, profile->backend, faults);
     if (status != WEIR_OK) goto out;
     status = fill(&graphs, options, last);
+    for (int kind = 0; status == WEIR_OK && roofs != NULL && kind < WEIR__PROGRAM_COUNT; kind++)
+        fill_seconds(&graphs, (enum weir__program_kind)kind, roofs, last);
 out:
     weir__network_clean_up(&graphs.alone);
     weir__network_clean_up(&graphs.whole);

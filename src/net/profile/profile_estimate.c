@@ -6,35 +6,22 @@
 #include "net/profile/roofs.h"
 #include "weir_profile.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- without a clock ---- */
 
-struct roofs {
-    double flops, bytes, passes, kernel; /* the last: seconds until a kernel starts */
-};
-
-static struct roofs roofs_of(const struct weir__profile_state *profile) {
-    const struct weir_profile *shown = &profile->shown;
-    double threads = shown->threads > 0 ? shown->threads : 1;
-    bool half = shown->dtype == WEIR_BF16;
-    if (!profile->backend->on_gpu)
-        return (struct roofs){(half ? WEIR__ROOF_CPU_BF16_FLOPS : WEIR__ROOF_CPU_FLOPS) * threads,
-                              WEIR__ROOF_CPU_BYTES, 1, 0};
-    return (struct roofs){half ? WEIR__ROOF_GPU_BF16_FLOPS : WEIR__ROOF_GPU_F32_FLOPS,
-                          WEIR__ROOF_GPU_BYTES, WEIR__ROOF_GPU_PASSES, WEIR__ROOF_GPU_START};
-}
-
-/* The seconds of F of the profile's layer `index`, if it had the bytes of `layer` and `rows` rows.
- */
+/* The seconds of F of a layer on a GPU. */
 static double forward_of(const struct weir__profile_state *profile, uint32_t index,
-                         const struct weir_layer_cost *layer, int64_t rows,
                          const struct weir_layer_facts *facts) {
-    assert(index < profile->shown.costs.layer_count);
-    struct roofs roofs = roofs_of(profile);
+    const struct weir_profile *shown = &profile->shown;
+    const struct weir_layer_cost *layer = &profile->layers[index];
+    assert(index < shown->costs.layer_count);
+    double peak = shown->dtype == WEIR_BF16 ? WEIR__ROOF_GPU_BF16_FLOPS : WEIR__ROOF_GPU_F32_FLOPS;
     double kept = (double)(layer->saved + layer->border), fixed = (double)layer->parameters;
-    return (double)facts[index].flops * (double)rows / roofs.flops +
-           (roofs.passes * kept + fixed) / roofs.bytes + profile->kernels[index] * roofs.kernel;
+    return (double)facts[index].flops * (double)shown->rows / peak +
+           (WEIR__ROOF_GPU_PASSES * kept + fixed) / WEIR__ROOF_GPU_BYTES +
+           profile->kernels[index] * WEIR__ROOF_GPU_START;
 }
 
 static void estimate_layer(struct weir_layer_cost *layer, double forward) {
@@ -46,38 +33,37 @@ static void estimate_layer(struct weir_layer_cost *layer, double forward) {
     layer->seconds[WEIR_KIND_B] = layer->seconds[WEIR_KIND_I] + layer->seconds[WEIR_KIND_W];
 }
 
-/* Finds the facts of all layers; they lie in the profile's memory. */
-static int find_facts(struct weir__profile_state *profile, const struct weir_model *model,
-                      struct weir_faults *faults, struct weir_layer_facts **facts) {
-    *facts = weir__pool_take(&profile->pool, model->layer_count, sizeof **facts);
-    if (*facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    return weir_model_infer(model, profile->shown.dtype, *facts, faults);
+static int estimate_gpu(struct weir__profile_state *profile, const struct weir_model *model,
+                        struct weir_faults *faults) {
+    struct weir_layer_facts *facts =
+        weir__pool_take(&profile->pool, model->layer_count, sizeof *facts);
+    if (facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_model_infer(model, profile->shown.dtype, facts, faults);
+    for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
+        estimate_layer(&profile->layers[i], forward_of(profile, i, facts));
+    return status;
 }
 
 int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
                           struct weir_faults *faults, struct weir_profile **profile) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
-    struct weir_profile *made;
-    struct weir_layer_facts *facts;
+    struct weir__profile_state *made;
     if (!weir__is_sized(net)) {
         weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_NET_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
     options.net = *net;
     options.bytes_only = true;
-    int status = weir_profile_new(model, &options, faults, &made);
+    int status = weir__profile_estimated(model, &options, faults, &made);
     if (status != WEIR_OK) return status;
-    struct weir__profile_state *own = (struct weir__profile_state *)made;
-    status = find_facts(own, model, faults, &facts);
-    if (status != WEIR_OK) {
-        weir_profile_destroy(made);
-        return status;
-    }
-    for (uint32_t i = 0; i < model->layer_count; i++)
-        estimate_layer(&own->layers[i], forward_of(own, i, &own->layers[i], made->rows, facts));
-    made->costs.task_seconds = own->backend->on_gpu ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
-    *profile = made;
-    return WEIR_OK;
+    bool on_gpu = made->backend->on_gpu;
+    if (on_gpu) status = estimate_gpu(made, model, faults);
+    made->shown.costs.task_seconds = on_gpu ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
+    if (status == WEIR_OK)
+        *profile = &made->shown;
+    else
+        weir_profile_destroy(&made->shown);
+    return status;
 }
 
 /* ---- from other rows ---- */
@@ -107,34 +93,67 @@ static double line(double below, double above, double part) {
 }
 
 static void take_seconds(struct weir_layer_cost *layer, const struct weir_layer_cost *below,
-                         const struct weir_layer_cost *above, double part, double scale) {
-    assert(part >= 0 && part < 1 && scale > 0);
+                         const struct weir_layer_cost *above, double part) {
+    assert(part >= 0 && part < 1);
     for (int k = 0; k < WEIR_KIND_COUNT; k++)
-        layer->seconds[k] = scale * line(below->seconds[k], above->seconds[k], part);
-    layer->forward_checkpoint =
-        scale * line(below->forward_checkpoint, above->forward_checkpoint, part);
-    layer->recompute_last = scale * line(below->recompute_last, above->recompute_last, part);
+        layer->seconds[k] = line(below->seconds[k], above->seconds[k], part);
+    layer->forward_checkpoint = line(below->forward_checkpoint, above->forward_checkpoint, part);
+    layer->recompute_last = line(below->recompute_last, above->recompute_last, part);
 }
 
-/* Times lie on the line between both profiles. Beyond all profiles they grow from the nearest one
- * as the estimate does. */
-static void scale_layers(struct weir__profile_state *profile, const struct between *at,
-                         const struct weir_layer_facts *facts) {
+/* A measured time grows as its estimate does, from `then` to `now`; but neither against the rows,
+ * `most` times as many, nor more than they. */
+static void grow(double *now, double known, double then, double most) {
+    double ratio = then > 0 ? *now / then : most, low = fmin(1, most), high = fmax(1, most);
+    *now = known * fmin(fmax(ratio, low), high);
+}
+
+static void grow_seconds(struct weir_layer_cost *layer, const struct weir_layer_cost *known,
+                         const struct weir_layer_cost *then, double most) {
+    for (int k = 0; k < WEIR_KIND_COUNT; k++)
+        grow(&layer->seconds[k], known->seconds[k], then->seconds[k], most);
+    grow(&layer->forward_checkpoint, known->forward_checkpoint, then->forward_checkpoint, most);
+    grow(&layer->recompute_last, known->recompute_last, then->recompute_last, most);
+}
+
+/* Beyond all profiles times grow from the nearest one's, for which the same is estimated. */
+static int grow_layers(struct weir__profile_state *profile, const struct weir_model *model,
+                       const struct weir_net_options *net, const struct weir_profile *known,
+                       struct weir_faults *faults) {
+    struct weir_net_options then = *net;
+    struct weir_profile *estimated;
+    then.pipe.rows = known->rows, then.pipe.chunks = 1;
+    then.pipe.threads_per_worker = profile->shown.threads;
+    int status = weir_profile_estimate(model, &then, faults, &estimated);
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < model->layer_count; i++)
+        grow_seconds(&profile->layers[i], &known->costs.layers[i], &estimated->costs.layers[i],
+                     (double)profile->shown.rows / (double)known->rows);
+    weir_profile_destroy(estimated);
+    return WEIR_OK;
+}
+
+/* Between two profiles times lie on the line. */
+static int scale_layers(struct weir__profile_state *profile, const struct weir_model *model,
+                        const struct weir_net_options *net, const struct between *at,
+                        struct weir_faults *faults) {
     assert(at->below != NULL || at->above != NULL);
     const struct weir_profile *below = at->below != NULL ? at->below : at->above;
     const struct weir_profile *above = at->above != NULL ? at->above : below;
     struct weir_profile *shown = &profile->shown;
-    for (uint32_t i = 0; i < shown->costs.layer_count; i++) {
-        const struct weir_layer_cost *a = &below->costs.layers[i], *b = &above->costs.layers[i];
-        double now = forward_of(profile, i, &profile->layers[i], shown->rows, facts);
-        double then = forward_of(profile, i, a, below->rows, facts);
-        bool beyond = below == above && now > 0 && then > 0;
-        take_seconds(&profile->layers[i], a, b, at->part, beyond ? now / then : 1);
+    if (below == above && below->rows != shown->rows) {
+        int status = grow_layers(profile, model, net, below, faults);
+        if (status != WEIR_OK) return status;
+    } else {
+        for (uint32_t i = 0; i < shown->costs.layer_count; i++)
+            take_seconds(&profile->layers[i], &below->costs.layers[i], &above->costs.layers[i],
+                         at->part);
     }
     shown->costs.task_seconds =
         line(below->costs.task_seconds, above->costs.task_seconds, at->part);
     shown->measured = below->measured && above->measured;
     shown->spread = below->spread > above->spread ? below->spread : above->spread;
+    return WEIR_OK;
 }
 
 static bool is_of(const struct weir_profile *profile, const struct weir_profile *known) {
@@ -148,23 +167,22 @@ int weir_profile_scale(const struct weir_model *model, const struct weir_net_opt
                        const struct weir_profile *const *known, uint32_t count,
                        struct weir_faults *faults, struct weir_profile **profile) {
     struct weir_profile *made;
-    struct weir_layer_facts *facts;
     int status = weir_profile_estimate(model, net, faults, &made);
     if (status != WEIR_OK) return status;
     bool fits = count > 0;
     for (uint32_t i = 0; i < count; i++) fits = fits && is_of(made, known[i]);
-    if (!fits)
+    if (!fits) {
         weir_faults_add(faults,
                         "times of another model, device, dtype or number of threads, or none: "
                         "measure again");
-    struct between at = find_between(known, fits ? count : 0, made->rows);
-    status = fits ? find_facts((struct weir__profile_state *)made, model, faults, &facts)
-                  : WEIR_ERR_CONFIG;
-    if (status != WEIR_OK) {
         weir_profile_destroy(made);
-        return status;
+        return WEIR_ERR_CONFIG;
     }
-    scale_layers((struct weir__profile_state *)made, &at, facts);
-    *profile = made;
-    return WEIR_OK;
+    struct between at = find_between(known, count, made->rows);
+    status = scale_layers((struct weir__profile_state *)made, model, net, &at, faults);
+    if (status == WEIR_OK)
+        *profile = made;
+    else
+        weir_profile_destroy(made);
+    return status;
 }
