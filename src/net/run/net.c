@@ -470,8 +470,7 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     struct weir_step_result unasked;
     if (result == NULL) result = &unasked;
     memset(result, 0, sizeof *result);
-    result->error.stage = result->error.micro_batch = -1;
-    result->error.phase = WEIR_PHASE_COUNT;
+    weir__error_clear(&result->error);
     int status = check_batch(net, batch, train, &result->error);
     if (status != WEIR_OK) return status;
     fill_step(net, batch, inputs, input_grads, outputs, &step);
