@@ -318,7 +318,7 @@ static bool check_entry(const struct weir__safetensors *file, struct entry *entr
     weir__tensor_text(&shape, wanted, sizeof wanted);
     entry->left = tensor == NULL && wants->notes != NULL;
     if (entry->left) {
-        weir_faults_add(wants->notes, "'%s' %s is missing and stays", entry->name, wanted);
+        weir_faults_add(wants->notes, "'%s' %s is missing and stays as it is", entry->name, wanted);
         return true;
     }
     if (tensor == NULL) {
