@@ -108,6 +108,24 @@ using table = handle<weir_table, weir_table_destroy>;
 using plan = handle<weir_plan, weir_plan_destroy>;
 using pipe = handle<weir_pipe, weir_pipe_destroy>;
 
+namespace detail {
+
+/** "stage 1, micro-batch 0, backward, layer 3 (linear): message", as far as it is known. */
+inline std::string text(const weir_error &from) {
+    std::string place;
+    const auto add = [&place](const std::string &part) {
+        place += (place.empty() ? "" : ", ") + part;
+    };
+    if (from.stage >= 0) add("stage " + std::to_string(from.stage));
+    if (from.micro_batch >= 0) add("micro-batch " + std::to_string(from.micro_batch));
+    if (from.phase != WEIR_PHASE_COUNT) add(weir_phase_name(from.phase));
+    if (from.layer[0] != '\0') add(std::string("layer ") + from.layer);
+    if (!place.empty()) place += ": ";
+    return place + (from.message[0] != '\0' ? from.message : weir_status_text(from.status));
+}
+
+} // namespace detail
+
 /* ---- initialised structs --------------------------------------------------------------------- */
 
 inline weir_table_options table_options() {
@@ -308,18 +326,18 @@ inline plan make_plan(const weir_pipe_options &options) {
     found.check(weir_plan_new(&options, found, &made));
     return plan(made);
 }
-/** weir_pipe_step; what() is the failure's message. */
+/** weir_pipe_step; what() says where it failed, and the message. */
 inline weir_step_result run(const pipe &on, const weir_step &step) {
     weir_step_result result = {};
     int status = weir_pipe_step(on.get(), &step, &result);
-    if (status != WEIR_OK) throw error(status, result.error.message);
+    if (status != WEIR_OK) throw error(status, detail::text(result.error));
     return result;
 }
 /** weir_pipe_infer. */
 inline weir_step_result infer(const pipe &on, const weir_step &step) {
     weir_step_result result = {};
     int status = weir_pipe_infer(on.get(), &step, &result);
-    if (status != WEIR_OK) throw error(status, result.error.message);
+    if (status != WEIR_OK) throw error(status, detail::text(result.error));
     return result;
 }
 
@@ -383,14 +401,14 @@ inline net make_net(const model &of, const weir_net_options &options) {
 inline weir_step_result run(const net &on, const weir_net_batch &batch) {
     weir_step_result result = {};
     int status = weir_net_step(on.get(), &batch, &result);
-    if (status != WEIR_OK) throw error(status, result.error.message);
+    if (status != WEIR_OK) throw error(status, detail::text(result.error));
     return result;
 }
 /** weir_net_infer. */
 inline weir_step_result infer(const net &on, const weir_net_batch &batch) {
     weir_step_result result = {};
     int status = weir_net_infer(on.get(), &batch, &result);
-    if (status != WEIR_OK) throw error(status, result.error.message);
+    if (status != WEIR_OK) throw error(status, detail::text(result.error));
     return result;
 }
 

@@ -161,8 +161,8 @@ struct weir_unet_options {
 int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
                     struct weir_faults *faults, struct weir_model **model);
 
-/** A model from its JSON form, as `weir describe --json` writes it (its rules stand in
- * net/compile/model_file.h). Every fault, unreadable files included, is a line in `faults`;
+/** A model from its JSON form, as `weir describe --json` writes it (docs/formats.md has its rules,
+ * `weir layers` its types). Every fault, unreadable files included, is a line in `faults`;
  * WEIR_ERR_IO, WEIR_ERR_FORMAT (no JSON), WEIR_ERR_ARGUMENT (no model). The model is the caller's.
  */
 int weir_model_read(const struct weir_allocator *allocator, const char *path,

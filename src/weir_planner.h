@@ -48,7 +48,7 @@ struct weir_layer_cost {
                                     read is left out */
     uint64_t saved;            /**< made by this layer and kept from F (or R) to B (or I) */
     uint64_t saved_output;    /**< of `saved`, its output: where a stage ends after this layer it is
-                                 the    border's and not saved */
+                                 the border's and not saved */
     uint64_t weight_saved;    /**< kept from I to W */
     uint64_t border;          /**< its output */
     uint64_t border_gradient; /**< its output's gradient; 0: none flows */

@@ -60,6 +60,9 @@ __attribute__((format(printf, 3, 4)))
  * place alone; returns `status`. `error` may be NULL. */
 int weir__fail(struct weir_error *error, int status, const char *format, ...);
 
+/** Nothing failed, at no place. Accepts NULL. */
+void weir__error_clear(struct weir_error *error);
+
 /** Copies `from` into `to`, cut at `capacity` >= 1 between characters, as one line that does
  * nothing to a terminal and is UTF-8: control characters (newline, escape, delete, C1) and bytes
  * that are no UTF-8 are written like \x1b, \n, \r or \t. What it wrote it leaves alone. Returns

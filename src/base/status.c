@@ -60,6 +60,12 @@ bool weir_task_is_recomputing(const struct weir_task *task) {
     return task->phase == WEIR_RECOMPUTE;
 }
 
+void weir__error_clear(struct weir_error *error) {
+    if (error == NULL) return;
+    *error = (struct weir_error){
+        .status = WEIR_OK, .stage = -1, .micro_batch = -1, .phase = WEIR_PHASE_COUNT};
+}
+
 int weir__fail(struct weir_error *error, int status, const char *format, ...) {
     assert(status != WEIR_OK);
     assert(format != NULL);

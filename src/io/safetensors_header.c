@@ -209,9 +209,11 @@ static int check_offsets(const struct header_reader *reader, struct weir__safete
         return REFUSE(reader, "tensor '%.*s' has data_offsets [%llu, %llu] that run backwards",
                       NAME_SHOWN, tensor->name, begin, end);
     if (end > reader->source->buffer_bytes)
-        return REFUSE(reader,
-                      "tensor '%.*s' has data_offsets [%llu, %llu] outside the buffer of %zu bytes",
-                      NAME_SHOWN, tensor->name, begin, end, reader->source->buffer_bytes);
+        return REFUSE(
+            reader,
+            "tensor '%.*s' has data_offsets [%llu, %llu] outside the buffer of %zu bytes: "
+            "the file is cut, or damaged: get it once more",
+            NAME_SHOWN, tensor->name, begin, end, reader->source->buffer_bytes);
     if (end - begin != tensor->bytes)
         return REFUSE(reader,
                       "tensor '%.*s' is %s, %zu bytes, but its data_offsets [%llu, %llu] hold %llu",

@@ -510,6 +510,24 @@ static void test_data_and_model_must_fit(void) {
     CHECK_CONTAINS(run.output, "--eval-data needs --data: give both");
 }
 
+static void test_a_model_that_cannot_learn_is_refused(void) {
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [3]}, \"target\": {\"dtype\": \"f32\", "
+        "\"shape\": [3]}, \"loss\": \"mse\", \"layers\": [{\"type\": \"relu\"}]}";
+    static const float x[12] = {0};
+    struct cli_run run;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *folder = test_temporary_directory();
+    io_make_file(folder, "m.json", model, sizeof model - 1, path);
+    data_make_npy(folder, "x.npy", "<f4", "4, 3", x, sizeof x);
+    data_make_npy(folder, "y.npy", "<f4", "4, 3", x, sizeof x);
+    CLI_CODE(&run, 2, "train --model %s/m.json --data %s/x.npy %s/y.npy --batch 2 " PLACE, folder,
+             folder, folder);
+    EXPECT_EQ_STR(run.output,
+                  "weir: train: the model has no parameters: there is nothing to train\n");
+}
+
 static void test_file_that_is_cut_during_a_run_ends_it_with_its_name(void) {
     struct cli_run run;
     char lines[512];
@@ -555,5 +573,6 @@ WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
                 TEST(tokens_resume_in_the_middle_of_a_pass),
                 TEST(what_breaks_the_bits_of_a_resumed_run_is_said), TEST(another_model_is_refused),
                 TEST(notes_are_taken_as_they_are_found), TEST(data_and_model_must_fit),
+                TEST(a_model_that_cannot_learn_is_refused),
                 TEST(file_that_is_cut_during_a_run_ends_it_with_its_name),
                 TEST(name_that_is_no_utf8_reaches_the_summary))

@@ -8,6 +8,7 @@
 #include "io/data_files.h"
 #include "io/io_faults.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,27 @@ static void test_a_model_without_loss_predicts_rows_in_any_number(void) {
         json_decref(shape);
         json_decref(found);
     }
+}
+
+static void test_rows_that_are_no_numbers_are_told(void) {
+    float x[14] = {0};
+    NEEDS_COMMAND;
+    struct cli_run run;
+    char *file;
+    const char *folder = test_temporary_directory();
+    x[7] = x[12] = NAN;
+    make_model(folder);
+    data_make_npy(folder, "x.npy", "<f4", "7, 2", x, sizeof x);
+    CLI_CODE(&run, 0,
+             "predict --model %s/model.json --load %s/w --data %s/x.npy --out %s/out.npy "
+             "--batch 2" PLACE,
+             folder, folder, folder, folder);
+    CHECK_CONTAINS(run.output,
+                   "weir: predict: warning: 2 of 7 rows hold numbers that are not finite, the "
+                   "first of them row 3: ");
+    const float *y = read_out(folder, "<f4", "7, 2", 7 * 2 * sizeof *y, &file);
+    if (y != NULL) EXPECT(y[5] == 0 && y[7] != y[7] && y[9] == 0);
+    free(file);
 }
 
 /* Row by row as `grad`, whose outputs are PyTorch's, and to f64's last bit. */
@@ -298,7 +320,7 @@ static void test_what_cannot_be_predicted_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(cli_predict, TEST(a_model_without_loss_predicts_rows_in_any_number),
-                TEST(images_come_out_in_the_files_order),
+                TEST(rows_that_are_no_numbers_are_told), TEST(images_come_out_in_the_files_order),
                 TEST(a_folder_gives_the_inputs_that_names_mark),
                 TEST(tokens_come_as_arrays_files_or_text), TEST(memory_does_not_grow_with_rows),
                 TEST(a_run_that_fails_leaves_the_old_file),

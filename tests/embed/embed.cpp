@@ -2,8 +2,8 @@
 /*
  * From C++. The engine: any number of equal stages, each h = h + w on its own worker, the last of
  * them with the loss mean (h - y)^2 / 2. With y = x + 1 the weights must add up to 1. What a stage
- * throws fails the step with its message. And a network over two stages, which must learn which
- * of its inputs is the largest.
+ * throws fails the step with its place and message. And a network over two stages, which must learn
+ * which of its inputs is the largest.
  *
  *   c++ embed.cpp $(pkg-config --cflags --libs weir)
  *   c++ -DWITH_NET embed.cpp $(pkg-config --cflags --libs weir_net)
@@ -131,7 +131,7 @@ bool refuses(const weir::pipe &pipe) {
         weir::run(pipe, step);
     } catch (const weir::error &thrown) {
         return thrown.status() == WEIR_ERR_CALLBACK &&
-               std::strstr(thrown.what(), "x is not finite");
+               std::strcmp(thrown.what(), "stage 0, micro-batch 0, forward: x is not finite") == 0;
     }
     return false;
 }

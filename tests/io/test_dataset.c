@@ -172,6 +172,8 @@ static void test_unclear_pairs_are_refused_with_what_was_found(void) {
            "the held-out part has 1 file of inputs and 0 of targets");
     refuse(&place, "input_labels.npy a.npy images.npy", "", WEIR_ERR_CONFIG,
            "has 1 file of inputs and 0 of targets");
+    refuse(&place, "images.npy labels.npy a.npy", "", WEIR_ERR_CONFIG,
+           "found images.npy, labels.npy, a.npy: a.npy is neither by its name: name one of inputs");
     refuse(&place, "images.npy labels.npy", "test-images.npy", WEIR_ERR_CONFIG,
            "found test-images.npy: the held-out part has 1 file");
     for (int i = 0; i < 30; i++) {

@@ -217,6 +217,35 @@ static void expect_fault(const struct weir_faults *faults, const char *part) {
     TEST_FAIL("no fault says '%s'", part);
 }
 
+static void check_no_place(const struct weir_error *error, int status) {
+    EXPECT_STATUS(error->status, status);
+    EXPECT_EQ_INT(error->stage, -1);
+    EXPECT_EQ_INT(error->micro_batch, -1);
+    EXPECT_EQ_STR(weir_phase_name(error->phase), "none");
+}
+
+/* Whatever the caller's struct held before. */
+static void test_a_file_that_cannot_be_written_is_at_no_place_of_the_pipe(void) {
+    struct weir_model *model = gpt_model(1, 5);
+    struct weir_net_options options = trial_options(1, 4, 1);
+    struct weir_net *net = trial_net(model, &options);
+    struct weir_net_copy *copy = NULL;
+    struct weir_progress progress = {1, 1, 1};
+    struct weir_error first = {0}, second = {0};
+    if (net != NULL && EXPECT_STATUS(weir_net_copy_new(net, &copy), WEIR_OK)) {
+        EXPECT_STATUS(weir_net_save(net, "/none/w", NULL, &first), WEIR_ERR_IO);
+        check_no_place(&first, WEIR_ERR_IO);
+        EXPECT_STATUS(weir_net_copy_take(copy, &progress, &second), WEIR_OK);
+        check_no_place(&second, WEIR_OK);
+        second = (struct weir_error){0};
+        EXPECT_STATUS(weir_net_copy_save(copy, "/none/w", &second), WEIR_ERR_IO);
+        check_no_place(&second, WEIR_ERR_IO);
+    }
+    weir_net_copy_destroy(copy);
+    weir_net_destroy(net);
+    weir_model_destroy(model);
+}
+
 static void test_a_file_that_does_not_fit_is_refused_and_changes_nothing(void) {
     struct weir_model *small = gpt_model(1, 5), *large = gpt_model(2, 6);
     struct weir_net_options options = trial_options(1, 4, 1);
@@ -390,6 +419,7 @@ WEIR_TEST_SUITE(net_files, TEST(a_resumed_run_goes_on_bit_for_bit),
                 TEST(notes_are_written_and_left_alone_by_loading),
                 TEST(weights_say_how_many_heads_attend), TEST(momentum_is_saved_too),
                 TEST(weights_alone_can_be_taken_from_a_checkpoint_of_another_precision),
+                TEST(a_file_that_cannot_be_written_is_at_no_place_of_the_pipe),
                 TEST(a_file_that_does_not_fit_is_refused_and_changes_nothing),
                 TEST(every_failing_allocation_of_save_and_load_is_clean),
                 TEST(names_and_initial_values_do_not_depend_on_the_partition),

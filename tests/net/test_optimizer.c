@@ -139,6 +139,33 @@ static void test_a_skipped_update_is_no_step(void) {
     check_optimizer(optimizer, 0, true);
 }
 
+static void refuse_optimizer(struct weir_optimizer optimizer, const char *message) {
+    struct weir_model *model = trial_model(row4, row3, "mse");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 3)));
+    struct weir_net_options options = trial_options(1, 6, 2);
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_net *net = NULL;
+    faults.allocator = test_allocator();
+    options.optimizer = optimizer;
+    EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), WEIR_ERR_CONFIG);
+    EXPECT_FAULTS(&faults, message);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+static void test_what_would_unlearn_is_refused(void) {
+    struct weir_optimizer optimizer = WEIR_ADAMW_INIT;
+    refuse_optimizer((optimizer.lr = -0.1, optimizer), "--lr -0.1: give a number from 0 on");
+    optimizer = (struct weir_optimizer)WEIR_ADAMW_INIT;
+    refuse_optimizer((optimizer.eps = NAN, optimizer), "--eps nan: give a number from 0 on");
+    optimizer = (struct weir_optimizer)WEIR_SGD_INIT;
+    refuse_optimizer((optimizer.momentum = INFINITY, optimizer), "--momentum inf: give a number");
+    optimizer = (struct weir_optimizer)WEIR_SGD_INIT;
+    refuse_optimizer((optimizer.weight_decay = -1, optimizer), "--weight-decay -1: give a number");
+    refuse_optimizer((struct weir_optimizer){.kind = (enum weir_optimizer_kind)7},
+                     "optimizer.kind is 7: give WEIR_OPTIMIZER_ADAMW, _SGD or _NONE");
+}
+
 /** Of a mean that nothing new enters the correction divides by 0. */
 static void test_betas_lie_below_1(void) {
     static const double betas[] = {1, 1.5, -0.1, NAN};
@@ -218,6 +245,6 @@ static void test_learning_rates_warm_up_and_decay(void) {
 }
 
 WEIR_TEST_SUITE(optimizer, TEST(adamw_is_pytorchs), TEST(sgd_is_pytorchs),
-                TEST(a_skipped_update_is_no_step), TEST(betas_lie_below_1),
-                TEST(without_an_optimizer_nothing_is_updated),
+                TEST(a_skipped_update_is_no_step), TEST(what_would_unlearn_is_refused),
+                TEST(betas_lie_below_1), TEST(without_an_optimizer_nothing_is_updated),
                 TEST(learning_rates_warm_up_and_decay))

@@ -47,36 +47,26 @@ static bool in_range(const struct source *source, const char *text, double value
     return !small && !large;
 }
 
-/* Digits only; *end is what follows them. */
-static bool read_digits(const char *text, uint64_t *value, const char **end) {
-    char *stop = NULL;
-    if (*text < '0' || *text > '9') {
-        return false;
-    }
-    errno = 0;
-    unsigned long long number = strtoull(text, &stop, 10);
-    *value = number;
-    *end = stop;
-    return errno == 0;
-}
-
 static bool read_count(const struct source *source, const char *text, uint64_t most,
                        uint64_t *value) {
-    const char *end = text;
-    uint64_t number = 0;
-    if (!read_digits(text, &number, &end) || *end) {
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || text[digits]) {
         not_a(source, text, "a whole number: write digits only, like 8");
         return false;
     }
-    if (number > most && in_range(source, text, (double)number)) {
+    errno = 0;
+    uint64_t number = strtoull(text, NULL, 10);
+    bool large = errno == ERANGE || number > most;
+    if (!in_range(source, text, (double)number)) {
+        return false;
+    }
+    if (large) {
         weir_faults_add(source->args->faults, "%s %.*s: too large: give at most %llu",
                         source->label, SHOWN, text, (unsigned long long)most);
-    }
-    if (number > most) {
         return false;
     }
     *value = number;
-    return in_range(source, text, (double)number);
+    return true;
 }
 
 static void read_u32(const struct source *source, const char *text, uint32_t *value) {

@@ -255,6 +255,11 @@ static void fill_devices(const struct pipe_options *options, uint32_t workers,
             again = strcmp(storage->devices[j], storage->devices[i]) == 0;
         if (!again) check_device(storage->devices[i], faults);
     }
+    if (count > workers && count > 1)
+        weir_faults_add(faults,
+                        "--device names %u, but there %s %u worker%s: name one for each, or give "
+                        "--workers %u",
+                        count, workers == 1 ? "is" : "are", workers, weir__s(workers), count);
     if (count == 1) /* one for all */
         for (uint32_t i = 1; i < workers && i < ARG_LIST_MAX; i++)
             storage->devices[count++] = storage->devices[0];

@@ -10,6 +10,7 @@
 #include "data/npy.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -30,6 +31,8 @@ struct predict {
     struct output out;
     uint64_t numbers; /**< of a row's output */
     float *rounded;   /**< a mini-batch of BF16 as F32; NULL for other dtypes */
+    uint64_t damaged; /**< rows with a number that is not finite, and the first of them */
+    uint64_t first_damaged;
 };
 
 /* ---- the file ---- */
@@ -58,6 +61,16 @@ static int begin_file(struct predict *p) {
     return output_write(&p->out, header, bytes);
 }
 
+/* Rows that are said at the end: the file is written all the same, its other rows are good. */
+static void look_at(struct predict *p, const void *rows, uint64_t first, uint32_t count) {
+    for (uint64_t r = 0, at = 0; r < count; r++) {
+        bool finite = true;
+        for (uint64_t i = 0; i < p->numbers; i++, at++)
+            finite &= isfinite(is_f64(p) ? ((const double *)rows)[at] : ((const float *)rows)[at]);
+        if (!finite && p->damaged++ == 0) p->first_damaged = first + r;
+    }
+}
+
 static int visit(void *context, uint64_t first, uint32_t rows) {
     struct predict *p = context;
     struct task *task = &p->forward.task;
@@ -69,6 +82,7 @@ static int visit(void *context, uint64_t first, uint32_t rows) {
     for (size_t i = 0; p->rounded != NULL && i < count; i++)
         p->rounded[i] = (float)weir__number_at(WEIR_BF16, task->outputs, i);
     if (p->rounded != NULL) from = p->rounded;
+    look_at(p, from, first, rows);
     return output_write(&p->out, from, count * (is_f64(p) ? 8 : 4));
 }
 
@@ -81,6 +95,12 @@ static void print(const struct predict *p) {
     if (shown.dtype == WEIR_BF16) shown.dtype = WEIR_F32;
     fprintf(f->people.stream, "%s: %" PRIu64 " row%s of %s, %.1f rows/s\n", p->path, f->rows,
             weir__s(f->rows), weir__tensor_text(&shown, text, sizeof text), forward_rate(f));
+    if (p->damaged == 0) return;
+    fprintf(stderr,
+            "weir: predict: warning: %" PRIu64 " of %" PRIu64 " rows hold numbers that are not "
+            "finite, the first of them row %" PRIu64 ": the data there hold such numbers, or the "
+            "weights are damaged\n",
+            p->damaged, f->rows, p->first_damaged);
 }
 
 static int write_json(const struct predict *p) {

@@ -24,6 +24,8 @@ static int find_output(struct task *task, struct weir_faults *faults) {
     if (facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir_model_infer(task->model, WEIR_F32, facts, faults);
     if (status == WEIR_OK) task->output = layers > 0 ? facts[layers - 1].output : task->input;
+    for (uint32_t i = 0; i < layers && status == WEIR_OK; i++)
+        task->parameters += facts[i].parameters;
     free(facts);
     return status;
 }

@@ -32,6 +32,7 @@ struct task {
     int64_t classes;                          /**< the output's last dimension */
     uint64_t target_numbers;                  /**< of a row's target */
     uint64_t row_units;                       /**< tokens of a row; 1 for samples */
+    uint64_t parameters;                      /**< the model's numbers */
     bool predicts; /**< set before the binding: outputs are wanted, and there are no targets */
     enum task_metric metric;
     uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */

@@ -65,7 +65,11 @@ int train_data_bind(struct train *t) {
     const char *loss = task_take_model(&t->task, t->model, t->options.dtype);
     if (loss == NULL) return WEIR_OK; /* the net says that it cannot be trained */
     if (lacks_data(t) || t->task.dataset == NULL) return WEIR_ERR_CONFIG;
-    return task_bind(&t->task, t->values->batch, t->faults, t->error);
+    int status = task_bind(&t->task, t->values->batch, t->faults, t->error);
+    if (status != WEIR_OK || t->task.parameters > 0) return status;
+    weir_faults_add(t->faults, "the model has no parameters: there is nothing to train");
+    t->options.pipe.clip_norm = 0; /* what the pipe would say of that is no news */
+    return WEIR_ERR_CONFIG;
 }
 
 /* ---- mini-batches ---- */

@@ -119,9 +119,9 @@ static int load_weights(struct train *t) {
     if (t->values->load_strict == 0) return net_run_load(t->net, t->values->load, NULL, t->faults);
     status = net_run_load_some(t->net, t->values->load, &notes, t->faults);
     for (uint32_t i = 0; i < notes.kept && status == WEIR_OK; i++)
-        fprintf(stderr, "weir: train: note: %s: %s\n", t->values->load, notes.lines[i]);
+        fprintf(stderr, "weir: train: warning: %s: %s\n", t->values->load, notes.lines[i]);
     if (notes.count > notes.kept && status == WEIR_OK)
-        fprintf(stderr, "weir: train: note: and %" PRIu32 " more tensors\n",
+        fprintf(stderr, "weir: train: warning: and %" PRIu32 " more tensors\n",
                 notes.count - notes.kept);
     weir_faults_clean_up(&notes);
     return status;

@@ -21,7 +21,8 @@
  * "mask" or "target" or the word "y"; a word ends at everything but letters and digits. Names that
  * hold the word t10k, test, val, valid, validation or eval are of the held-out part, all others of
  * the training part. There must be one of each in the training part, and both or none in the
- * held-out part. So MNIST's folder is a pair to train on and a pair to evaluate on.
+ * held-out part; of files that are given one by one none may be neither. So MNIST's folder is a
+ * pair to train on and a pair to evaluate on.
  *
  * Held out, for evaluation: what `eval_paths` name, by the same rules (of two pairs the held-out
  * one); else what names mark as held out (arrays as above, tokens by the same words, fineweb_val_

@@ -17,6 +17,7 @@ struct weir__data_paths {
     enum weir__data_kind kind;
     struct weir__names files; /**< tokens and arrays; text: none */
     bool two_files;           /**< the paths were just two files */
+    bool each;                /**< every file was given by itself */
 };
 
 /** Finds out the kind and lists the files. On failure nothing has to be released. */

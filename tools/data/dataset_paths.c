@@ -228,6 +228,7 @@ int weir__data_paths_find(const struct weir__io *io, const char *const *paths, u
         }
         found->kind = kind;
     }
+    found->each = !folders && found->files.count == count;
     found->two_files = !folders && found->files.count == 2 && (count == 2 || are_nameless(found));
     if (status) {
         weir__data_paths_release(io, found);
@@ -275,6 +276,7 @@ static int refuse_names(const struct weir__data_paths *found, struct weir_faults
 static int choose(const struct weir__data_paths *found, bool held_out, struct weir_faults *faults,
                   struct weir__data_pair *pair) {
     uint32_t counts[3] = {0};
+    const char *other = NULL; /* one that would be left alone, though it was asked for */
     *pair = (struct weir__data_pair){NULL, NULL};
     for (uint32_t i = 0; i < found->files.count; i++) {
         const char *path = found->files.list[i];
@@ -283,6 +285,7 @@ static int choose(const struct weir__data_paths *found, bool held_out, struct we
         }
         enum role role = role_of(path);
         counts[role]++;
+        if (role == ROLE_NONE && found->each) other = base_of(path);
         if (role == ROLE_INPUT) {
             pair->input = path;
         } else if (role == ROLE_TARGET) {
@@ -296,7 +299,10 @@ static int choose(const struct weir__data_paths *found, bool held_out, struct we
              weir__s(counts[ROLE_INPUT]), counts[ROLE_TARGET]);
     bool none = counts[ROLE_INPUT] == 0 && counts[ROLE_TARGET] == 0;
     bool one = counts[ROLE_INPUT] == 1 && counts[ROLE_TARGET] == 1;
-    return one || (none && held_out) ? WEIR_OK : refuse_names(found, faults, reason);
+    if (!one && !(none && held_out)) return refuse_names(found, faults, reason);
+    if (other == NULL) return WEIR_OK;
+    snprintf(reason, sizeof(reason), "%.64s is neither by its name", other);
+    return refuse_names(found, faults, reason);
 }
 
 static void take_in_order(const struct weir__data_paths *found, struct weir__data_pair *pair) {

@@ -122,6 +122,7 @@ int weir_profile_save(const struct weir_profile *profile, const char *path,
     struct weir__io io = {
         .allocator = ((const struct weir__profile_state *)profile)->pool.allocator, .error = error};
     struct weir__file file;
+    weir__error_clear(error);
     int status = weir__file_begin(&io, path, &file);
     if (status != WEIR_OK) return status;
     status = weir_profile_write(profile, write_file, &file);

@@ -11,10 +11,30 @@
 
 /* ---- options ---- */
 
-/** A mean of which nothing new becomes a part is none: its bias correction divides by 0. */
+/** What is below 0 or no number undoes what was learnt. A mean of which nothing new becomes a part
+ * is none: its bias correction divides by 0. */
 static bool check_optimizer(const struct weir_optimizer *optimizer, struct weir_faults *faults) {
     const double betas[] = {optimizer->beta1, optimizer->beta2};
+    const struct {
+        const char *name;
+        double value;
+    } others[] = {{"lr", optimizer->lr},
+                  {"weight-decay", optimizer->weight_decay},
+                  {"eps", optimizer->eps},
+                  {"momentum", optimizer->momentum}};
     bool good = true;
+    if (optimizer->kind == WEIR_OPTIMIZER_NONE) return true;
+    if ((unsigned)optimizer->kind > WEIR_OPTIMIZER_SGD) {
+        weir_faults_add(faults, "optimizer.kind is %d: give WEIR_OPTIMIZER_ADAMW, _SGD or _NONE",
+                        (int)optimizer->kind);
+        return false;
+    }
+    for (size_t i = 0; i < WEIR__COUNT_OF(others); i++) {
+        if (others[i].value >= 0 && isfinite(others[i].value)) continue;
+        weir_faults_add(faults, "--%s %g: give a number from 0 on", others[i].name,
+                        others[i].value);
+        good = false;
+    }
     for (int i = 0; i < 2 && optimizer->kind == WEIR_OPTIMIZER_ADAMW; i++) {
         if (betas[i] >= 0 && betas[i] < 1) continue;
         weir_faults_add(faults, "--beta%d %g: give a number from 0 on and below 1, like %s", i + 1,
@@ -470,8 +490,7 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     struct weir_step_result unasked;
     if (result == NULL) result = &unasked;
     memset(result, 0, sizeof *result);
-    result->error.stage = result->error.micro_batch = -1;
-    result->error.phase = WEIR_PHASE_COUNT;
+    weir__error_clear(&result->error);
     int status = check_batch(net, batch, train, &result->error);
     if (status != WEIR_OK) return status;
     fill_step(net, batch, inputs, input_grads, outputs, &step);

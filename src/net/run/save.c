@@ -185,6 +185,7 @@ static bool make_texts(struct texts *texts, const struct weir_model *model,
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error) {
     struct entries entries;
+    weir__error_clear(error);
     int status = init_entries(&entries, net, progress != NULL);
     if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
     struct weir__io io = {.allocator = net->allocator, .error = error};
@@ -268,6 +269,7 @@ static bool own_texts(struct texts *texts) {
 int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *progress,
                        struct weir_error *error) {
     assert(copy != NULL && progress != NULL);
+    weir__error_clear(error);
     weir__pool_clean_up(&copy->pool);
     weir__pool_init(&copy->pool, copy->net->allocator);
     copy->texts = (struct texts){.pool = &copy->pool};
@@ -283,6 +285,7 @@ int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *p
 int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
                        struct weir_error *error) {
     assert(copy != NULL && copy->texts.count > 0); /* one was taken */
+    weir__error_clear(error);
     struct weir__io io = {.allocator = copy->net->allocator, .error = error};
     return weir__safetensors_save(&io, path, copy->items, copy->entries.count, copy->texts.list,
                                   copy->texts.count);
@@ -315,7 +318,7 @@ static bool check_entry(const struct weir__safetensors *file, struct entry *entr
     weir__tensor_text(&shape, wanted, sizeof wanted);
     entry->left = tensor == NULL && wants->notes != NULL;
     if (entry->left) {
-        weir_faults_add(wants->notes, "'%s' %s is missing and stays", entry->name, wanted);
+        weir_faults_add(wants->notes, "'%s' %s is missing and stays as it is", entry->name, wanted);
         return true;
     }
     if (tensor == NULL) {

@@ -327,8 +327,7 @@ static int take_turn(struct weir_pipe *pipe, const struct weir_step *step, bool 
     if (result == NULL) result = &unasked;
     memset(result, 0, sizeof *result);
     result->gradient_norm = NAN;
-    result->error.stage = result->error.micro_batch = -1;
-    result->error.phase = WEIR_PHASE_COUNT;
+    weir__error_clear(&result->error);
     if (pipe == NULL) return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
     int status = weir__pipe_enter(pipe, &result->error);
     if (status != WEIR_OK) return status;
