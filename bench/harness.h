@@ -100,6 +100,10 @@ struct bench_answer {
     bool right;
 };
 
+struct bench_absence {
+    char text[BENCH_NOTE_BYTES]; /**< what, and why */
+};
+
 struct bench_gpu; /* gpu.h */
 
 struct bench {
@@ -115,6 +119,8 @@ struct bench {
     struct bench_result *results;
     uint32_t answer_count, answer_capacity;
     struct bench_answer *answers;
+    uint32_t absence_count, absence_capacity;
+    struct bench_absence *absences;
 };
 
 /** Prints "bench: …" to stderr and ends the program with 1. */
@@ -153,6 +159,9 @@ struct bench_result *bench_add_ratio(struct bench *bench, const struct bench_cas
 /** Keeps whether an answer was right; a wrong one is printed and fails the run at its end. */
 void bench_answer(struct bench *bench, bool right, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/** Prints and keeps what is not measured, and why: a peer that is not installed. Printf-like. */
+void bench_absent(struct bench *bench, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /** All answers were right. */
 bool bench_all_right(const struct bench *bench);
 /** Whether the median is within its bounds. */
@@ -160,6 +169,8 @@ bool bench_is_met(const struct bench_result *result);
 
 /** Measures the roofs into bench->roofs. Takes some seconds. */
 void bench_measure_roofs(struct bench *bench);
+/** The multiply-adds of all usable cores with the instructions of a level of kernels, FLOP/s. */
+double bench_level_flops(struct bench *bench, const char *level);
 /** What the FMA roof is measured with, as work that touches no memory: some microseconds for every
  * 1,000 turns. False if the answer is wrong; from 100 turns on it can be told. */
 bool bench_multiply_add(uint32_t turns);
