@@ -232,6 +232,8 @@ void bench_simulate(struct bench *bench);
 void bench_models_gpt_s(struct bench *bench);
 void bench_models_gpt_m(struct bench *bench);
 void bench_models_unet(struct bench *bench);
+void bench_ablation(struct bench *bench);
+void bench_oneway(struct bench *bench);
 void bench_copy(struct bench *bench);
 void bench_kernels(struct bench *bench);
 void bench_gpu_copy(struct bench *bench);

@@ -69,6 +69,10 @@ static struct weir_optimizer optimizer_of(const struct training_job *job) {
     return job->adamw ? adamw : sgd;
 }
 
+static uint32_t threads_of(const struct training_shape *shape) {
+    return shape->threads > 0 ? shape->threads : TRAINING_CORES / shape->workers;
+}
+
 struct weir_net_options training_options(const struct training_job *job,
                                          const struct training_shape *shape) {
     struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
@@ -83,7 +87,8 @@ struct weir_net_options training_options(const struct training_job *job,
     if (shape->schedule == NULL) options.pipe.schedule = shape->stages == 1 ? "1f1b" : "zb-h1";
     options.pipe.stage_checkpoint = shape->checkpoint;
     options.pipe.recompute_late = shape->recompute_late;
-    options.pipe.threads_per_worker = TRAINING_CORES / shape->workers;
+    options.pipe.threads_per_worker = threads_of(shape);
+    options.pipe.bind = shape->bind;
     options.pipe.clip_norm = job->adamw ? 1.0 : 0.0;
     return options;
 }
@@ -99,7 +104,7 @@ static void write_note(const struct weir_net_options *options, struct training_s
         never = never && shape->checkpoint[s] == WEIR_CHECKPOINT_NEVER;
     if (used < sizeof shape->note)
         snprintf(shape->note + used, sizeof shape->note - used, " layers, %u worker%s of %u%s",
-                 shape->workers, shape->workers == 1 ? "" : "s", TRAINING_CORES / shape->workers,
+                 shape->workers, shape->workers == 1 ? "" : "s", threads_of(shape),
                  never ? "" : ", with checkpoints");
 }
 
@@ -117,6 +122,13 @@ void training_new(const struct training_job *job, const struct training_shape *s
 
 void training_clean_up(struct training *training) {
     weir_net_destroy(training->net);
+}
+
+uint64_t training_bytes(const struct training *training) {
+    const struct weir_plan *plan = weir_pipe_plan(weir_net_pipe(training->net));
+    uint64_t sum = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++) sum += plan->devices[d].total;
+    return sum;
 }
 
 struct weir_net_batch training_batch(const struct training *training) {

@@ -32,6 +32,8 @@ struct training_shape {
     const char *name;
     const char *schedule; /**< NULL: 1f1b of one stage, else zb-h1 */
     uint32_t stages, workers, chunks;
+    uint32_t threads;                       /**< of a worker; 0: the cores divided */
+    const char *bind;                       /**< as the pipe has it */
     uint32_t balance[TRAINING_STAGES_MOST]; /**< 0: by estimated costs */
     enum weir_checkpoint checkpoint[TRAINING_STAGES_MOST];
     bool recompute_late;
@@ -52,6 +54,8 @@ void training_job_clean_up(struct training_job *job);
 void training_new(const struct training_job *job, const struct training_shape *shape,
                   struct training *out);
 void training_clean_up(struct training *training);
+/** Bytes of all its workers, as planned. */
+uint64_t training_bytes(const struct training *training);
 /** One step; its seconds. */
 double training_step(struct training *training);
 /** By the present weights, without dropout. */
