@@ -117,8 +117,8 @@ static void gradient_of_output(const struct stage *stage, const struct weir_task
     const float factor = factors[stage->index];
     if (stage->index < STAGES - 1) from_next = task->output_grads[0].data;
     if (stage->index < 2)
-        from_skip = stage->portals ? task->skip_grads[0].data
-                                   : task->output_grads[1 + stage->index].data;
+        from_skip =
+            stage->portals ? task->skip_grads[0].data : task->output_grads[1 + stage->index].data;
     for (int i = 0; i < WIDTH; i++) {
         float mean = 2.0f * factor * saved[i] / (WIDTH * (float)task->loss_weight);
         gradient[i] = from_next != NULL ? from_next[i] : mean;
@@ -289,8 +289,8 @@ static void report(struct bench *bench, const struct bench_case *cases, const st
     const double work_s = STAGES * (CHUNKS * 3 + CHUNKS - 1) * forward_s / WORKERS;
     for (int v = 0; v < VARIANTS; v++) add_rates(bench, &cases[v], &trials[v], work_s);
     for (int v = COPIES; v < VARIANTS; v++) {
-        struct bench_result *result = bench_add_ratio(bench, &cases[v - 1], &cases[v],
-                                                      "ablation/%s/speed-up", names[v]);
+        struct bench_result *result =
+            bench_add_ratio(bench, &cases[v - 1], &cases[v], "ablation/%s/speed-up", names[v]);
         result->higher_is_better = true;
         snprintf(result->note, sizeof result->note, "against the row before");
     }
@@ -308,8 +308,7 @@ void bench_ablation(struct bench *bench) {
     uint32_t turns = bench_turns(forward_s);
     for (int v = 0; v < TRIALS; v++) {
         open_trial(bench, v == AGAIN ? EARLY : (enum variant)v, turns, forward_s, &trials[v]);
-        cases[v] =
-            (struct bench_case){.label = names[v], .sample = sample, .context = &trials[v]};
+        cases[v] = (struct bench_case){.label = names[v], .sample = sample, .context = &trials[v]};
     }
     bench_interleave(bench, cases, TRIALS);
     check_answers(bench, trials);

@@ -42,10 +42,7 @@ static const struct training_job jobs[] = {
                .unit = 1,
                .adamw = true,
                .gpt = {8, 512, 8, 256, 256, false, 0}},
-    [UNET] = {.topic = "models/unet",
-              .rows = 16,
-              .unit = 4,
-              .unet = {5, 2, 16, 3, 1, 96, 96, 0.1}},
+    [UNET] = {.topic = "models/unet", .rows = 16, .unit = 4, .unet = {5, 2, 16, 3, 1, 96, 96, 0.1}},
 };
 
 /* In `peers`; `begin` stands before the model's own arguments. */
@@ -100,14 +97,14 @@ static void sample_peer(struct bench *bench, void *context, double *value) {
     *value = fmin(first, second);
 }
 
-static void write_arguments(const struct contest *contest, const struct peer_kind *kind,
-                            char *text, size_t capacity) {
+static void write_arguments(const struct contest *contest, const struct peer_kind *kind, char *text,
+                            size_t capacity) {
     const struct training_job *job = &contest->job;
     const struct weir_gpt_options *gpt = &job->gpt;
     const struct weir_unet_options *unet = &job->unet;
     size_t used = (size_t)snprintf(text, capacity, "%s --threads %d --parameters %llu --batch %u ",
-                                   kind->begin, TRAINING_CORES,
-                                   (unsigned long long)job->parameters, job->rows);
+                                   kind->begin, TRAINING_CORES, (unsigned long long)job->parameters,
+                                   job->rows);
     if (kind->chunks)
         used += (size_t)snprintf(text + used, capacity - used, "--chunks %u ",
                                  contest->trainings[PIPELINE].shape.chunks);
@@ -187,8 +184,8 @@ static double median_of(const struct bench_case *one) {
 static void add_step(struct bench *bench, const struct contest *contest, uint32_t at,
                      const char *note) {
     const struct bench_case *one = &contest->cases[at];
-    struct bench_result *result = bench_add(bench, "s", one->samples, one->count, "%s/step/%s",
-                                            contest->topic, one->label);
+    struct bench_result *result =
+        bench_add(bench, "s", one->samples, one->count, "%s/step/%s", contest->topic, one->label);
     result->ideal = contest->job.flops / contest->flops;
     snprintf(result->note, sizeof result->note, "%s", note);
 }
@@ -211,9 +208,9 @@ static void add_results(struct bench *bench, const struct contest *contest) {
     }
     bench_add_ratio(bench, &contest->cases[PLANNED], &contest->cases[PIPELINE], "%s/plan-to-scan",
                     contest->topic);
-    struct bench_result *control = bench_add_ratio(bench, &contest->cases[PIPELINE],
-                                                   &contest->cases[PIPELINE_AGAIN], "%s/control",
-                                                   contest->topic);
+    struct bench_result *control =
+        bench_add_ratio(bench, &contest->cases[PIPELINE], &contest->cases[PIPELINE_AGAIN],
+                        "%s/control", contest->topic);
     control->control = true;
 }
 
@@ -222,16 +219,15 @@ static void add_results(struct bench *bench, const struct contest *contest) {
 static void train(struct bench *bench, struct contest *contest, int model) {
     const struct training_job *job = &contest->job;
     struct training_shape pipeline = training_best_shape(bench, job, "2-stages", 2);
-    const struct training_shape shapes[OURS] = {
-        [ONE] = training_best_shape(bench, job, "1-stage", 1),
-        [PIPELINE] = pipeline,
-        [PLANNED] = training_planned_shape(bench, job),
-        [PIPELINE_AGAIN] = pipeline};
+    const struct training_shape shapes[OURS] = {[ONE] =
+                                                    training_best_shape(bench, job, "1-stage", 1),
+                                                [PIPELINE] = pipeline,
+                                                [PLANNED] = training_planned_shape(bench, job),
+                                                [PIPELINE_AGAIN] = pipeline};
     for (int i = 0; i < OURS; i++) {
         training_new(job, &shapes[i], &contest->trainings[i]);
-        contest->cases[i] = (struct bench_case){.label = shapes[i].name,
-                                                .sample = training_sample,
-                                                .context = &contest->trainings[i]};
+        contest->cases[i] = (struct bench_case){
+            .label = shapes[i].name, .sample = training_sample, .context = &contest->trainings[i]};
     }
     contest->case_count = OURS;
     start_peers(bench, contest, model);

@@ -121,9 +121,8 @@ static void open_copies(struct bench *bench, const struct training_job *job, uin
         copies->parameters[i] =
             bench_take(bench, copies->parameter_count, sizeof *copies->parameters[i]);
         for (uint32_t k = 0; k < copies->parameter_count; k++)
-            bench_check(
-                weir_net_parameter(copies->trainings[i].net, k, &copies->parameters[i][k]),
-                job->topic);
+            bench_check(weir_net_parameter(copies->trainings[i].net, k, &copies->parameters[i][k]),
+                        job->topic);
     }
     copies->loss_weight =
         weir_net_loss_weight(copies->trainings[0].net, job->target, (int64_t)job->rows);
@@ -214,9 +213,8 @@ static void add_results(struct bench *bench, const struct contest *contest) {
         if (median_of(&cases[way]) < median_of(&cases[best])) best = way;
     }
     for (int way = THREADS; way <= PIPELINE; way++) {
-        struct bench_result *result = bench_add_ratio(bench, &cases[way], &cases[best],
-                                                      "%s/to-best/%s", contest->job.topic,
-                                                      way_names[way]);
+        struct bench_result *result = bench_add_ratio(
+            bench, &cases[way], &cases[best], "%s/to-best/%s", contest->job.topic, way_names[way]);
         snprintf(result->note, sizeof result->note, "the best: %s", way_names[best]);
     }
     bench_add_ratio(bench, &cases[PIPELINE_AGAIN], &cases[PIPELINE], "%s/control",

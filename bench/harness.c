@@ -147,8 +147,7 @@ bool bench_all_right(const struct bench *bench) {
 
 void bench_absent(struct bench *bench, const char *format, ...) {
     void *absences = bench->absences;
-    grow(bench, &absences, bench->absence_count, &bench->absence_capacity,
-         sizeof *bench->absences);
+    grow(bench, &absences, bench->absence_count, &bench->absence_capacity, sizeof *bench->absences);
     bench->absences = absences;
     struct bench_absence *absence = &bench->absences[bench->absence_count++];
     va_list arguments;

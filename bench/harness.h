@@ -202,6 +202,8 @@ void bench_meet(struct bench_team *team, uint32_t member, uint32_t members, uint
 
 /** A value with its unit for people: "1.23 us", "117 GFLOP/s", "98.1%". Returns `text`. */
 const char *bench_value_text(double value, const char *unit, char text[32]);
+/** Whether bench_value_text knows larger and smaller units of it. */
+bool bench_is_scaled(const char *unit);
 /** Machine, versions, commit and roofs. (table.c) */
 void bench_print_context(const struct bench *bench);
 /** Results from number `first` on, as a table. (table.c) */
@@ -217,6 +219,11 @@ const char *bench_level(void);
 /** Compares two files that bench_write_json made, prints a table; 0, or 1 where something got worse
  * by more than noise, or 2 where a file cannot be read. (compare.c) */
 int bench_compare(const char *before, const char *after, uint64_t seed);
+
+/** Makes FOLDER/RESULTS.md and FOLDER/pictures of FOLDER/results (results.h), or with `check` only
+ * looks whether they are so; 0, or 1 where they are not or the notes ask for what is not there.
+ * (results.c) */
+int bench_results(const char *folder, bool check);
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 

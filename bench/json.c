@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A run's results for programs: `context` (machine, roofs, versions, commit, configuration),
- * `benchmarks`, `answers`, and what is `absent`. Times in seconds, sizes in bytes, fractions of 1. */
+ * `benchmarks`, `answers`, and what is `absent`. Times in seconds, sizes in bytes, fractions of 1.
+ */
 #include "gpu.h"
 #include "harness.h"
 

@@ -43,6 +43,12 @@ const char *bench_value_text(double value, const char *unit, char text[32]) {
     return text;
 }
 
+bool bench_is_scaled(const char *unit) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(scales); i++)
+        if (strcmp(scales[i].unit, unit) == 0) return true;
+    return false;
+}
+
 /* ---- context ---- */
 
 static void print_roof(const struct bench *bench, const char *what, double value,
