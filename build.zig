@@ -77,6 +77,7 @@ pub fn build(b: *Build) void {
     const tidy = b.step("tidy", "Check the sources against the project's rules");
     const fmt = b.step("fmt", "Format with clang-format and zig fmt; '-- --check' only looks");
     const bench = b.step("bench", "Run the benches; topics and options after --");
+    const results = b.step("results", "Make bench/RESULTS.md and its pictures of bench/results");
     const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer");
     const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
     const kernel_help = "Print the CUDA kernels' registers and spills; fails if one spills";
@@ -119,6 +120,8 @@ pub fn build(b: *Build) void {
     fmt.dependOn(runFormat(b));
     bench.dependOn(runBench(b, bench_program, &.{}));
     bench_gpu.dependOn(runBench(b, bench_program, &.{"--gpu"}));
+    results.dependOn(runBench(b, bench_program, &.{ "--results", "bench" }));
+    tidy.dependOn(runBench(b, bench_program, &.{ "--check-results", "bench" }));
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b));
     kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
@@ -237,8 +240,10 @@ fn addProgram(
     sources: []const []const u8,
 ) *Compile {
     const module = createModule(b, options);
-    const beside = if (std.mem.eql(u8, folder, "bench")) "tests" else "tools";
-    addParts(b, options, module, sources, &.{ folder, beside });
+    const bench = std.mem.eql(u8, folder, "bench");
+    const rest: []const []const u8 = if (bench) &.{ "tests", "tools" } else &.{"tools"};
+    const includes = std.mem.concat(b.allocator, []const u8, &.{ &.{folder}, rest });
+    addParts(b, options, module, sources, includes catch @panic("OOM"));
     if (libraries.counted) |counted| module.linkLibrary(counted);
     linkLibraries(module, libraries);
     const name = b.fmt("weir_{s}", .{folder});
@@ -293,7 +298,9 @@ fn addCounted(b: *Build, options: Options) *Compile {
 }
 
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
-    const sources = listSources(b, "bench", ".c", .flat);
+    const tools: []const []const u8 = &.{"tools/cli/svg.c"};
+    const own = listSources(b, "bench", ".c", .flat);
+    const sources = std.mem.concat(b.allocator, []const u8, &.{ own, tools }) catch @panic("OOM");
     const program = addProgram(b, options, libraries, "bench", levels.only(b, sources, false));
     addLeveled(b, options, program.root_module, sources, &.{"bench"});
     addCommit(b, program);

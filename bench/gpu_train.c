@@ -206,8 +206,8 @@ static void sample_peer(struct bench *bench, void *context, double *value) {
 /* ---- the peer ---- */
 
 static void start_peer(struct bench *bench, const struct gpu_job *job, struct peer *peer) {
-    struct peer_job of = {job->topic, job->script, job->arguments,
-                          bench->gpu->fake ? "the fake driver's times mean nothing" : NULL};
+    struct peer_job of = {.topic = job->topic, .script = job->script, .arguments = job->arguments};
+    if (bench->gpu->fake) of.not_now = "the fake driver's times mean nothing";
     peer_start(bench, peer, &of);
 }
 

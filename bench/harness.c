@@ -142,3 +142,17 @@ bool bench_all_right(const struct bench *bench) {
         if (!bench->answers[i].right) return false;
     return true;
 }
+
+/* ---- what is not there ---- */
+
+void bench_absent(struct bench *bench, const char *format, ...) {
+    void *absences = bench->absences;
+    grow(bench, &absences, bench->absence_count, &bench->absence_capacity, sizeof *bench->absences);
+    bench->absences = absences;
+    struct bench_absence *absence = &bench->absences[bench->absence_count++];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(absence->text, sizeof absence->text, format, arguments);
+    va_end(arguments);
+    fprintf(bench->text, "not measured: %s\n", absence->text);
+}

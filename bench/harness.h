@@ -100,6 +100,10 @@ struct bench_answer {
     bool right;
 };
 
+struct bench_absence {
+    char text[BENCH_NOTE_BYTES]; /**< what, and why */
+};
+
 struct bench_gpu; /* gpu.h */
 
 struct bench {
@@ -115,6 +119,8 @@ struct bench {
     struct bench_result *results;
     uint32_t answer_count, answer_capacity;
     struct bench_answer *answers;
+    uint32_t absence_count, absence_capacity;
+    struct bench_absence *absences;
 };
 
 /** Prints "bench: …" to stderr and ends the program with 1. */
@@ -153,6 +159,9 @@ struct bench_result *bench_add_ratio(struct bench *bench, const struct bench_cas
 /** Keeps whether an answer was right; a wrong one is printed and fails the run at its end. */
 void bench_answer(struct bench *bench, bool right, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/** Prints and keeps what is not measured, and why: a peer that is not installed. Printf-like. */
+void bench_absent(struct bench *bench, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /** All answers were right. */
 bool bench_all_right(const struct bench *bench);
 /** Whether the median is within its bounds. */
@@ -160,6 +169,8 @@ bool bench_is_met(const struct bench_result *result);
 
 /** Measures the roofs into bench->roofs. Takes some seconds. */
 void bench_measure_roofs(struct bench *bench);
+/** The multiply-adds of all usable cores with the instructions of a level of kernels, FLOP/s. */
+double bench_level_flops(struct bench *bench, const char *level);
 /** What the FMA roof is measured with, as work that touches no memory: some microseconds for every
  * 1,000 turns. False if the answer is wrong; from 100 turns on it can be told. */
 bool bench_multiply_add(uint32_t turns);
@@ -191,6 +202,8 @@ void bench_meet(struct bench_team *team, uint32_t member, uint32_t members, uint
 
 /** A value with its unit for people: "1.23 us", "117 GFLOP/s", "98.1%". Returns `text`. */
 const char *bench_value_text(double value, const char *unit, char text[32]);
+/** Whether bench_value_text knows larger and smaller units of it. */
+bool bench_is_scaled(const char *unit);
 /** Machine, versions, commit and roofs. (table.c) */
 void bench_print_context(const struct bench *bench);
 /** Results from number `first` on, as a table. (table.c) */
@@ -207,6 +220,11 @@ const char *bench_level(void);
  * by more than noise, or 2 where a file cannot be read. (compare.c) */
 int bench_compare(const char *before, const char *after, uint64_t seed);
 
+/** Makes FOLDER/RESULTS.md and FOLDER/pictures of FOLDER/results (results.h), or with `check` only
+ * looks whether they are so; 0, or 1 where they are not or the notes ask for what is not there.
+ * (results.c) */
+int bench_results(const char *folder, bool check);
+
 /* ---- topics ---------------------------------------------------------------------------------- */
 
 void bench_overhead(struct bench *bench);
@@ -221,6 +239,8 @@ void bench_simulate(struct bench *bench);
 void bench_models_gpt_s(struct bench *bench);
 void bench_models_gpt_m(struct bench *bench);
 void bench_models_unet(struct bench *bench);
+void bench_ablation(struct bench *bench);
+void bench_oneway(struct bench *bench);
 void bench_copy(struct bench *bench);
 void bench_kernels(struct bench *bench);
 void bench_gpu_copy(struct bench *bench);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A run's results for programs: `context` (machine, roofs, versions, commit, configuration),
- * `benchmarks` and `answers`. Times in seconds, sizes in bytes, fractions of 1. */
+ * `benchmarks`, `answers`, and what is `absent`. Times in seconds, sizes in bytes, fractions of 1.
+ */
 #include "gpu.h"
 #include "harness.h"
 
@@ -146,7 +147,8 @@ static json_t *configuration_json(const struct bench_options *options) {
     put(json, "quick", json_boolean(options->quick));
     put(json, "seed", json_integer((json_int_t)options->seed));
     put(json, "repetitions", json_integer(options->repetitions));
-    static const char *const variables[] = {"WEIR_BIND", "WEIR_WAIT", "HWLOC_SYNTHETIC"};
+    static const char *const variables[] = {"WEIR_BIND", "WEIR_LEVEL", "WEIR_WAIT",
+                                            "HWLOC_SYNTHETIC"};
     for (size_t i = 0; i < WEIR__COUNT_OF(variables); i++)
         if (getenv(variables[i]) != NULL)
             put(json, variables[i], json_string(getenv(variables[i])));
@@ -198,6 +200,7 @@ static json_t *result_json(const struct bench_result *result) {
 static json_t *bench_json(const struct bench *bench) {
     json_t *root = checked(json_object());
     json_t *results = checked(json_array()), *answers = checked(json_array());
+    json_t *absent = checked(json_array());
     for (uint32_t i = 0; i < bench->result_count; i++)
         append(results, result_json(&bench->results[i]));
     for (uint32_t i = 0; i < bench->answer_count; i++) {
@@ -209,6 +212,9 @@ static json_t *bench_json(const struct bench *bench) {
     put(root, "context", context_json(bench));
     put(root, "benchmarks", results);
     put(root, "answers", answers);
+    for (uint32_t i = 0; i < bench->absence_count; i++)
+        append(absent, json_string(bench->absences[i].text));
+    put(root, "absent", absent);
     return root;
 }
 

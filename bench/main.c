@@ -36,6 +36,10 @@ static const struct topic topics[] = {
      bench_models_gpt_s},
     {"models/gpt-m", "the same for a larger GPT", bench_models_gpt_m},
     {"models/unet", "the same for a U-Net", bench_models_unet},
+    {"ablation", "what do copies on their own, portals and early recompute gain, one by one?",
+     bench_ablation},
+    {"oneway", "threads inside ops, rows in parallel or a pipeline: which way wins where?",
+     bench_oneway},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
     {"kernels", "how near do the CPU's kernels come to what a core can do?", bench_kernels},
     {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
@@ -56,6 +60,7 @@ struct arguments {
     struct bench_options options;
     const char *topics[WEIR__COUNT_OF(topics)];
     const char *compare[2];
+    const char *results, *check_results;
     bool list, help;
 };
 
@@ -75,6 +80,9 @@ static void print_usage(FILE *to) {
         "                     there is not measured; nor is it by models with --quick\n"
         "  --peer COMMAND     instead of that, run with more arguments\n"
         "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
+        "  --results FOLDER   makes FOLDER/RESULTS.md and pictures of the runs in FOLDER/results\n"
+        "  --check-results FOLDER\n"
+        "                     only looks whether these are so; exit 1 if not\n"
         "  --list             names the topics\n"
         "  --help             this\n\ntopics (default: all but those of GPUs)\n");
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
@@ -117,6 +125,10 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
         out->options.peer = value;
     } else if ((value = option_value(argv, i, "--peers")) != NULL) {
         out->options.peers = value;
+    } else if ((value = option_value(argv, i, "--results")) != NULL) {
+        out->results = value;
+    } else if ((value = option_value(argv, i, "--check-results")) != NULL) {
+        out->check_results = value;
     } else if ((value = option_value(argv, i, "--seed")) != NULL) {
         return parse_number(value, 0, UINT64_MAX, &out->options.seed);
     } else if ((value = option_value(argv, i, "--repetitions")) != NULL) {
@@ -235,6 +247,8 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++) puts(topics[i].name);
         return 0;
     }
+    if (arguments.results != NULL) return bench_results(arguments.results, false);
+    if (arguments.check_results != NULL) return bench_results(arguments.check_results, true);
     if (arguments.compare[0] != NULL)
         return bench_compare(arguments.compare[0], arguments.compare[1], arguments.options.seed);
     return run_all(&arguments.options);

@@ -54,13 +54,16 @@ static void keep(const json_t *line, const char *key, char *text, size_t capacit
     if (value != NULL) snprintf(text, capacity, "%s", value);
 }
 
-static bool get_ready(struct peer *peer, char why[256]) {
+static bool get_ready(struct bench *bench, struct peer *peer, const struct peer_job *job,
+                      char why[256]) {
     char line[LINE_BYTES];
     json_t *json, *names = NULL;
     snprintf(why, 256, "it ended before it was ready; what it printed stands above");
     while ((json = next_answer(peer, line)) != NULL) {
         names = json_object_get(json, "ready");
         if (names != NULL) break;
+        const char *skipped = json_string_value(json_object_get(json, "skipped"));
+        if (skipped != NULL) bench_absent(bench, "%s: %s", job->topic, skipped);
         keep(json, "skipped", why, 256);
         keep(json, "error", why, 256);
         json_decref(json);
@@ -76,26 +79,31 @@ static bool get_ready(struct peer *peer, char why[256]) {
 
 void peer_start(struct bench *bench, struct peer *peer, const struct peer_job *job) {
     const char *python = getenv("PYTHON"), *reason = job->not_now;
-    char command[1024], why[256];
+    char command[2048], why[256];
+    int used = 0;
+    if (job->settings != NULL)
+        used = snprintf(command, sizeof command, "export %s; ", job->settings);
     if (bench->options.peer != NULL) {
-        snprintf(command, sizeof command, "%s --serve %s", bench->options.peer, job->arguments);
+        snprintf(command + used, sizeof command - (size_t)used, "%s --serve %s",
+                 bench->options.peer, job->arguments);
         reason = NULL;
     } else {
-        snprintf(command, sizeof command, "exec '%s' '%s/%s' --serve %s",
+        snprintf(command + used, sizeof command - (size_t)used, "exec '%s' '%s/%s' %s --serve",
                  python != NULL ? python : "python3", bench->options.peers, job->script,
                  job->arguments);
     }
     *peer = (struct peer){0};
     if (reason == NULL) {
         start(peer, command);
-        if (get_ready(peer, why)) {
+        if (get_ready(bench, peer, job, why)) {
             peer_pause(peer);
             return;
         }
         peer_stop(peer);
         reason = why;
     }
-    fprintf(bench->text, "%s: against PyTorch: not measured: %s\n", job->topic, reason);
+    bench_absent(bench, "%s: against %s: %s", job->topic,
+                 bench->options.peer != NULL ? "--peer" : job->script, reason);
 }
 
 void peer_resume(struct peer *peer) {

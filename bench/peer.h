@@ -5,7 +5,7 @@
  *
  *   first   {"ready": [NAME, …]}: what it can do, with "about": TEXT, its versions, or
  *           {"error": TEXT} and ends; lines of anything else may come before, such as
- *           {"name": NAME, "skipped": REASON}
+ *           {"name": NAME, "skipped": REASON}, which are kept as absent
  *   NAME    one step: {"seconds": S}
  *   weights FILE   reads a safetensors file into all of its models: {"loss": L}, of a forward pass
  *           by these without dropout
@@ -31,10 +31,12 @@ struct peer {
     char about[BENCH_NOTE_BYTES];
 };
 
+/** Zeroed but for what is set. */
 struct peer_job {
     const char *topic;
     const char *script;    /**< in options.peers; options.peer stands for it */
-    const char *arguments; /**< behind --serve */
+    const char *arguments; /**< before --serve */
+    const char *settings;  /**< of its environment, as sh reads them: "A=1 B=2"; NULL: none */
     const char *not_now;   /**< why it is not to be started without options.peer; NULL: it is */
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/portable.h"
 #include "base/processor.h"
+#include "net/cpu/level.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,27 +64,27 @@ MULTIPLY_ADDS(by_avx512, 16, WITH("avx512f"), FUSED(x[k], a, c))
 MULTIPLY_ADDS(by_neon, 4, , FUSED(x[k], a, c))
 #endif
 
-/** The processor's widest. */
+/** The widest of an x86-64 level. */
 static const struct multiply_adds {
     bool (*run)(uint32_t turns);
     uint32_t lanes;
-} * multiply_adds(void) {
+} * multiply_adds(int level) {
 #if defined(__x86_64__)
     static const struct multiply_adds by[] = {{by_sse, 4}, {by_fma, 8}, {by_avx512, 16}};
-    int level = weir__x86_level();
     return &by[level >= 4 ? 2 : level == 3 ? 1 : 0];
 #else
+    (void)level;
     static const struct multiply_adds by = {by_neon, 4};
     return &by;
 #endif
 }
 
 bool bench_multiply_add(uint32_t turns) {
-    return multiply_adds()->run(turns);
+    return multiply_adds(weir__x86_level())->run(turns);
 }
 
 double bench_turn_adds(void) {
-    return (double)CHAINS * multiply_adds()->lanes;
+    return (double)CHAINS * multiply_adds(weir__x86_level())->lanes;
 }
 
 uint32_t bench_turns(double seconds) {
@@ -99,6 +100,7 @@ uint32_t bench_turns(double seconds) {
 }
 
 struct fma_run {
+    const struct multiply_adds *adds;
     uint32_t members, tries;
     double best[BENCH_CORES_MOST]; /* FLOP/s */
     bool right[BENCH_CORES_MOST];
@@ -110,15 +112,16 @@ static void fma_member(struct bench_team *team, uint32_t member) {
     for (uint32_t i = 0; i < run->tries; i++) {
         bench_meet(team, member, run->members, i + 1);
         uint64_t start = weir__now_ns();
-        run->right[member] &= bench_multiply_add(FMA_TURNS);
+        run->right[member] &= run->adds->run(FMA_TURNS);
         double s = (double)(weir__now_ns() - start) * 1e-9;
-        double flops = 2.0 * FMA_TURNS * bench_turn_adds() / s;
+        double flops = 2.0 * FMA_TURNS * CHAINS * run->adds->lanes / s;
         if (flops > run->best[member]) run->best[member] = flops;
     }
 }
 
-static double measure_fma(struct bench *bench, uint32_t cores) {
+static double measure_fma(struct bench *bench, uint32_t cores, int level) {
     struct fma_run *run = bench_take(bench, 1, sizeof *run);
+    run->adds = multiply_adds(level);
     run->members = cores;
     run->tries = tries_of(bench);
     bench_run_team(bench, cores, run, fma_member);
@@ -127,6 +130,17 @@ static double measure_fma(struct bench *bench, uint32_t cores) {
     for (uint32_t i = 0; i < cores; i++) sum += run->best[i], right &= run->right[i];
     bench_answer(bench, right, "roofs/fma/%u-cores: every lane is 2", cores);
     return sum;
+}
+
+static uint32_t cores_of(const struct bench *bench) {
+    uint32_t usable = bench->facts.usable_cores;
+    return usable < BENCH_CORES_MOST ? usable : BENCH_CORES_MOST;
+}
+
+double bench_level_flops(struct bench *bench, const char *name) {
+    const struct weir__level *level;
+    bench_check(weir__level_find(name, NULL, &level), name);
+    return measure_fma(bench, cores_of(bench), level->x86);
 }
 
 /* ---- copies ---- */
@@ -217,13 +231,13 @@ static double measure_clock(const struct bench *bench) {
 void bench_measure_roofs(struct bench *bench) {
     const struct weir__machine_facts *facts = &bench->facts;
     struct bench_roofs *roofs = &bench->roofs;
-    uint32_t cores =
-        facts->usable_cores < BENCH_CORES_MOST ? facts->usable_cores : BENCH_CORES_MOST;
+    uint32_t cores = cores_of(bench);
+    int level = weir__x86_level();
     size_t cache = facts->l2_bytes > 0 ? facts->l2_bytes / 4 : 128u << 10;
     size_t memory = facts->l3_bytes > 0 ? 4 * facts->l3_bytes : 128u << 20;
     if (memory > 256u << 20) memory = 256u << 20;
-    roofs->fma_flops = measure_fma(bench, 1);
-    roofs->fma_flops_all = cores > 1 ? measure_fma(bench, cores) : roofs->fma_flops;
+    roofs->fma_flops = measure_fma(bench, 1, level);
+    roofs->fma_flops_all = cores > 1 ? measure_fma(bench, cores, level) : roofs->fma_flops;
     roofs->copy_cache = measure_copy(bench, cache);
     roofs->copy_memory = measure_copy(bench, memory);
     if (cores > 1) roofs->handoff_line = measure_handoff(bench, true, 0);

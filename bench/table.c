@@ -18,7 +18,8 @@ static const struct scale scales[] = {{"s", "s", 1.0, 1.0},
                                       {"s", "us", 1e-6, 1e6},
                                       {"s", "ns", 0.0, 1e9},
                                       {"B/s", "GB/s", 0.0, 1e-9},
-                                      {"B", "GB", 0.0, 1e-9},
+                                      {"B", "GB", 1e9, 1e-9},
+                                      {"B", "MB", 0.0, 1e-6},
                                       {"FLOP/s", "TFLOP/s", 1e12, 1e-12},
                                       {"FLOP/s", "GFLOP/s", 0.0, 1e-9},
                                       {"fraction", "%", 0.0, 1e2},
@@ -40,6 +41,12 @@ const char *bench_value_text(double value, const char *unit, char text[32]) {
     }
     snprintf(text, 32, "%.4g %s", value, unit);
     return text;
+}
+
+bool bench_is_scaled(const char *unit) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(scales); i++)
+        if (strcmp(scales[i].unit, unit) == 0) return true;
+    return false;
 }
 
 /* ---- context ---- */

@@ -95,13 +95,17 @@ def expect(torch, a):
     return (a.vocab * (2 if a.untied else 1) + a.context + 2) * a.width + a.layers * block
 
 
+def copy_weights(torch, file, own):
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(file[name].T if name.endswith(TRANSPOSED) else file[name])
+
+
 def load(torch, model, path):
     file = peer.read_safetensors(torch, path)
     own = dict(model.named_parameters())
     assert file.keys() == own.keys(), file.keys() ^ own.keys()
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(file[name].T if name.endswith(TRANSPOSED) else file[name])
+    copy_weights(torch, file, own)
 
 
 def make_optimizer(torch, model):

@@ -15,8 +15,8 @@ import peer
 VARIANTS = ["eager", "compile"]
 
 
-def parse_arguments():
-    parser = peer.common_arguments(__doc__.split("\n", 1)[0], VARIANTS, "cpu")
+def make_parser(doc, variants):
+    parser = peer.common_arguments(doc.split("\n", 1)[0], variants, "cpu")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=256)
@@ -25,8 +25,9 @@ def parse_arguments():
     parser.add_argument("--vocab", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=256, help="those that occur")
     parser.set_defaults(untied=True)
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":
-    peer.run(parse_arguments(), VARIANTS, gpt2_gpu.make, gpt2_gpu.load, gpt2_gpu.expect)
+    peer.run(make_parser(__doc__, VARIANTS).parse_args(), VARIANTS, gpt2_gpu.make,
+             gpt2_gpu.load, gpt2_gpu.expect)

@@ -53,6 +53,7 @@ def common_arguments(description, variants, device="cuda"):
     parser.add_argument("--serve", action="store_true", help="a harness's turn")
     parser.add_argument("--check", action="store_true", help="only counts parameters")
     parser.add_argument("--weights", help="a safetensors file: only says the loss by it")
+    parser.set_defaults(with_package="")  # what runs beside PyTorch, and its version
     return parser
 
 
@@ -109,6 +110,13 @@ def read_safetensors(torch, path):
     return tensors
 
 
+def timed(run):
+    """Seconds, and what it gives."""
+    start = time.perf_counter()
+    result = run()
+    return time.perf_counter() - start, result
+
+
 class Trainer:
     """One variant. `compute_loss(model, input, target)` is a scalar."""
 
@@ -117,6 +125,7 @@ class Trainer:
         self.plain, self.compute_loss = model, compute_loss
         self.model = torch.compile(model, mode=arguments.mode) if "compile" in name else model
         self.optimizer, self.clip = optimizer, clip
+        self.threads = arguments.threads
         pin = arguments.device == "cuda"
         self.batch = [tensor.pin_memory() for tensor in batch] if pin else self.place(batch)
         wanted = arguments.parameters
@@ -137,9 +146,16 @@ class Trainer:
         if self.arguments.device == "cuda":
             self.torch.cuda.synchronize()
 
+    def set_threads(self, threads):
+        self.threads = threads
+
     def step(self):
         self.synchronize()
-        start = time.perf_counter()
+        if self.arguments.device == "cpu":
+            self.torch.set_num_threads(self.threads)
+        return timed(self.run)
+
+    def run(self):
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.model)
         loss.backward()
@@ -147,7 +163,10 @@ class Trainer:
             self.torch.nn.utils.clip_grad_norm_(self.plain.parameters(), self.clip)
         self.optimizer.step()
         self.synchronize()
-        return time.perf_counter() - start, float(loss.detach())
+        return float(loss.detach())
+
+    def load(self, path):
+        self.load_weights(self.torch, self.plain, path)
 
     def judge(self):
         """The loss by the present weights, without dropout."""
@@ -158,6 +177,16 @@ class Trainer:
         return loss
 
 
+def choose_threads(trainer, most):
+    """The number of the CPU's threads that is fastest for this variant."""
+    fastest = {}
+    for threads in range(most, 0, -1):
+        trainer.set_threads(threads)
+        trainer.step()
+        fastest[threads] = min(trainer.step()[0] for _ in range(2))
+    trainer.set_threads(min(fastest, key=fastest.get))
+
+
 def make_trainers(torch, arguments, variants, make):
     """Those that run here; a line for each that does not."""
     trainers = []
@@ -165,6 +194,8 @@ def make_trainers(torch, arguments, variants, make):
         try:
             trainer = make(torch, name, arguments)
             losses = [trainer.step()[1] for _ in range(arguments.warm_up)]
+            if arguments.device == "cpu":
+                choose_threads(trainer, arguments.threads)
         except Exception as error:  # no compiler, or too little memory
             reason = f"{name}: {type(error).__name__}: {error}"[:250]
             print(f"skipped: {reason}", file=sys.stderr, flush=True)
@@ -180,9 +211,12 @@ def most_bytes(torch, arguments):
     return torch.cuda.max_memory_reserved() if arguments.device == "cuda" else None
 
 
-def about(torch, arguments):
+def about(torch, trainers, arguments):
     if arguments.device == "cpu":
-        return f"PyTorch {torch.__version__}, CPU, {torch.get_num_threads()} threads"
+        capability = torch.backends.cpu.get_cpu_capability()
+        chosen = ", ".join(f"{trainer.name} {trainer.threads}" for trainer in trainers)
+        return (f"PyTorch {torch.__version__} on {capability}{arguments.with_package}; "
+                f"threads: {chosen}")
     return (f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, "
             f"cuDNN {torch.backends.cudnn.version()}, torch.compile {arguments.mode}")
 
@@ -195,17 +229,21 @@ def run_all(torch, trainers, arguments):
             samples[trainer.name].append(trainer.step()[0])
     for name, own in samples.items():
         tell(name=name, median=statistics.median(own), samples=own,
-             about=about(torch, arguments), bytes=most_bytes(torch, arguments),
+             about=about(torch, trainers, arguments), bytes=most_bytes(torch, arguments),
              configuration=vars(arguments))
 
 
-def answer(torch, trainers, arguments, load, line):
+def answer(torch, trainers, arguments, line):
     command, _, path = line.partition(" ")
     named = {trainer.name: trainer for trainer in trainers}
     if command == "weights":
+        losses = []
         for trainer in trainers:
-            load(torch, trainer.plain, path)
-        tell(loss=trainers[0].judge())
+            trainer.load(path)
+            losses.append(trainer.judge())
+        # Of all of them the one that is farthest off.
+        middle = statistics.median(losses)
+        tell(loss=max(losses, key=lambda loss: abs(loss - middle)))
     elif command == "memory":
         tell(bytes=most_bytes(torch, arguments))
     elif command in named:
@@ -214,12 +252,12 @@ def answer(torch, trainers, arguments, load, line):
         tell(error=f"{command}: not one of {', '.join(named)}")
 
 
-def serve(torch, trainers, arguments, load):
+def serve(torch, trainers, arguments):
     if not trainers:
         sys.exit(MISSING)  # each line above says why
-    tell(ready=[trainer.name for trainer in trainers], about=about(torch, arguments))
+    tell(ready=[trainer.name for trainer in trainers], about=about(torch, trainers, arguments))
     for line in sys.stdin:
-        answer(torch, trainers, arguments, load, line.strip())
+        answer(torch, trainers, arguments, line.strip())
 
 
 def run(arguments, variants, make, load, expect):
@@ -235,7 +273,9 @@ def run(arguments, variants, make, load, expect):
         tell(parameters=parameters, loss=trainer.judge(), torch=torch.__version__)
         return
     trainers = make_trainers(torch, arguments, variants, make)
+    for trainer in trainers:
+        trainer.load_weights = load
     if arguments.serve:
-        serve(torch, trainers, arguments, load)
+        serve(torch, trainers, arguments)
     else:
         run_all(torch, trainers, arguments)

@@ -19,15 +19,15 @@ LEARNING_RATE = 0.1
 PUBLISHED = {(5, 64): 232_687_328, (6, 72): 362_157_516}
 
 
-def parse_arguments():
-    parser = peer.common_arguments(__doc__.split("\n", 1)[0], VARIANTS, "cpu")
+def make_parser(doc, variants):
+    parser = peer.common_arguments(doc.split("\n", 1)[0], variants, "cpu")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--depth", type=int, default=5)
     parser.add_argument("--num-convs", type=int, default=2)
     parser.add_argument("--base-channels", type=int, default=16)
     parser.add_argument("--image", type=int, default=96)
     parser.add_argument("--dropout", type=float, default=0.1)
-    return parser.parse_args()
+    return parser
 
 
 # ---- the model ---------------------------------------------------------------------------------
@@ -145,4 +145,4 @@ def make(torch, name, arguments):
 
 
 if __name__ == "__main__":
-    peer.run(parse_arguments(), VARIANTS, make, load, expect)
+    peer.run(make_parser(__doc__, VARIANTS).parse_args(), VARIANTS, make, load, expect)

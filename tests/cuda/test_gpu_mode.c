@@ -149,7 +149,7 @@ static void test_benches_of_nets_ask_a_peer(void) {
         "--serve --batch 4 --layers 1 --width 32",
         "--serve --batch 4 --depth 1",
         "WRONG ANSWER: gpu-gpt2: the peer's loss by the same weights",
-        "gpu-unet: against PyTorch: not measured: made without a U-Net",
+        "not measured: gpu-unet: against --peer: made without a U-Net",
         "\"name\": \"gpu-gpt2/speed-to/compile\"",
         "\"name\": \"gpu-gpt2/step/compile\"",
         "\"name\": \"gpu-gpt2/memory/peer\"",

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+#include "training.h"
+
+#include "peer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- model and data ---- */
+
+static void shrink(struct training_job *job) {
+    job->gpt.layers = 2;
+    job->gpt.width = 32;
+    job->gpt.context = 16;
+    if (job->unet.depth > 0) job->unet.depth = 3;
+    job->unet.height = job->unet.width = 32;
+}
+
+static void make_gpt(struct bench *bench, struct training_job *job) {
+    const struct weir_gpt_options *gpt = &job->gpt;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    size_t tokens = (size_t)job->rows * gpt->context;
+    bench_check_faults(weir_model_gpt(NULL, gpt, &faults, &job->model), job->topic, &faults);
+    job->input = bench_take(bench, tokens, sizeof(int64_t));
+    job->target = bench_take(bench, tokens, sizeof(int64_t));
+    peer_fill_texts(job->input, job->target, job->rows, gpt->context, gpt->vocab);
+}
+
+static void make_unet(struct bench *bench, struct training_job *job) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    size_t pixels = (size_t)job->unet.height * job->unet.width;
+    bench_check_faults(weir_model_unet(NULL, &job->unet, &faults, &job->model), job->topic,
+                       &faults);
+    job->input = bench_take(bench, job->rows * 3 * pixels, sizeof(float));
+    job->target = bench_take(bench, job->rows * pixels, sizeof(float));
+    peer_fill_images(job->input, job->target, job->rows, pixels);
+}
+
+void training_make(struct bench *bench, struct training_job *job) {
+    if (bench->options.quick) shrink(job);
+    if (job->unet.depth > 0)
+        make_unet(bench, job);
+    else
+        make_gpt(bench, job);
+    uint32_t layers = weir_model_layer_count(job->model);
+    struct weir_layer_facts *facts = bench_take(bench, layers, sizeof *facts);
+    bench_check(weir_model_infer(job->model, WEIR_F32, facts, NULL), job->topic);
+    for (uint32_t i = 0; i < layers; i++) {
+        job->flops += 3.0 * job->rows * (double)facts[i].flops;
+        job->parameters += facts[i].parameters;
+    }
+    fprintf(bench->text, "%s: %.2f million parameters, %.3g GFLOP a step, level %s\n", job->topic,
+            (double)job->parameters * 1e-6, job->flops * 1e-9, job->level);
+}
+
+void training_job_clean_up(struct training_job *job) {
+    weir_model_destroy(job->model);
+}
+
+/* ---- training ---- */
+
+static struct weir_optimizer optimizer_of(const struct training_job *job) {
+    struct weir_optimizer adamw = WEIR_ADAMW_INIT, sgd = WEIR_SGD_INIT;
+    adamw.lr = 6e-4;
+    adamw.beta2 = 0.95;
+    adamw.weight_decay = 0.1;
+    adamw.decay_matrices_only = true;
+    sgd.lr = 0.1;
+    return job->adamw ? adamw : sgd;
+}
+
+static uint32_t threads_of(const struct training_shape *shape) {
+    return shape->threads > 0 ? shape->threads : TRAINING_CORES / shape->workers;
+}
+
+struct weir_net_options training_options(const struct training_job *job,
+                                         const struct training_shape *shape) {
+    struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
+    options.stages = shape->stages;
+    if (shape->balance[0] > 0) options.balance = shape->balance;
+    options.optimizer = optimizer_of(job);
+    options.level = job->level;
+    options.pipe.rows = job->rows;
+    options.pipe.chunks = shape->chunks;
+    options.pipe.workers = shape->workers;
+    options.pipe.schedule = shape->schedule;
+    if (shape->schedule == NULL) options.pipe.schedule = shape->stages == 1 ? "1f1b" : "zb-h1";
+    options.pipe.stage_checkpoint = shape->checkpoint;
+    options.pipe.recompute_late = shape->recompute_late;
+    options.pipe.threads_per_worker = threads_of(shape);
+    options.pipe.bind = shape->bind;
+    options.pipe.clip_norm = job->adamw ? 1.0 : 0.0;
+    return options;
+}
+
+static void write_note(const struct weir_net_options *options, struct training_shape *shape) {
+    size_t used = (size_t)snprintf(shape->note, sizeof shape->note, "%s, %u micro-batches, ",
+                                   options->pipe.schedule, shape->chunks);
+    for (uint32_t s = 0; s < shape->stages && used < sizeof shape->note; s++)
+        used += (size_t)snprintf(shape->note + used, sizeof shape->note - used, "%s%u",
+                                 s == 0 ? "" : " + ", shape->balance[s]);
+    bool never = true;
+    for (uint32_t s = 0; s < shape->stages; s++)
+        never = never && shape->checkpoint[s] == WEIR_CHECKPOINT_NEVER;
+    if (used < sizeof shape->note)
+        snprintf(shape->note + used, sizeof shape->note - used, " layers, %u worker%s of %u%s",
+                 shape->workers, shape->workers == 1 ? "" : "s", threads_of(shape),
+                 never ? "" : ", with checkpoints");
+}
+
+void training_new(const struct training_job *job, const struct training_shape *shape,
+                  struct training *out) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    *out = (struct training){.job = job, .shape = *shape};
+    struct weir_net_options options = training_options(job, &out->shape);
+    bench_check_faults(weir_net_new(job->model, &options, &faults, &out->net), job->topic, &faults);
+    memcpy(out->shape.balance, weir_net_balance(out->net),
+           shape->stages * sizeof out->shape.balance[0]);
+    write_note(&options, &out->shape);
+    bench_check(weir_net_init(out->net, 1), job->topic);
+}
+
+void training_clean_up(struct training *training) {
+    weir_net_destroy(training->net);
+}
+
+uint64_t training_bytes(const struct training *training) {
+    const struct weir_plan *plan = weir_pipe_plan(weir_net_pipe(training->net));
+    uint64_t sum = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++) sum += plan->devices[d].total;
+    return sum;
+}
+
+struct weir_net_batch training_batch(const struct training *training) {
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = training->job->rows;
+    batch.input = training->job->input;
+    batch.target = training->job->target;
+    batch.mini_batch = training->steps;
+    batch.update = training->steps;
+    return batch;
+}
+
+double training_step(struct training *training) {
+    struct weir_step_result result;
+    struct weir_net_batch batch = training_batch(training);
+    if (weir_net_step(training->net, &batch, &result) != WEIR_OK)
+        bench_die("%s: %s: %s", training->job->topic, training->shape.name, result.error.message);
+    training->steps++;
+    return (double)result.ns * 1e-9;
+}
+
+double training_loss(struct training *training) {
+    struct weir_step_result result;
+    struct weir_net_batch batch = training_batch(training);
+    if (weir_net_infer(training->net, &batch, &result) != WEIR_OK)
+        bench_die("%s: %s: %s", training->job->topic, training->shape.name, result.error.message);
+    return result.loss;
+}
+
+void training_sample(struct bench *bench, void *context, double *value) {
+    (void)bench;
+    double first = training_step(context), second = training_step(context);
+    *value = fmin(first, second);
+}
