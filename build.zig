@@ -69,7 +69,7 @@ const Libraries = struct {
 };
 
 pub fn build(b: *Build) void {
-    const train = b.step("train", "Train a GPT over two stages; options of 'weir train' after --");
+    const train = b.step("train", "Train a GPT over a pipeline; options of 'weir train' after --");
     const tests = b.step("test", "Run the tests; parts of their names after -- choose some");
     const full_help = "Run the tests in depth: more sizes, seeds and repetitions";
     const tests_full = b.step("test-full", full_help);

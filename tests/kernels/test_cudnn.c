@@ -342,7 +342,7 @@ static void test_no_place_for_plans_is_no_failure(void) {
     struct weir__cudnn cudnn;
     const struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 2, WEIR_F32);
     cudnn_listed_init(&cudnn, engines, 1);
-    CHECK(setenv("XDG_CACHE_HOME", "/dev/null", 1) == 0);
+    CHECK(setenv("XDG_CACHE_HOME", "/dev/null", 1) == 0 && unsetenv("WEIR_CACHE") == 0);
     weir__cache_find(cudnn.folder);
     unsetenv("XDG_CACHE_HOME");
     EXPECT_EQ_STR(cudnn.folder, "");
