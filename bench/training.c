@@ -11,6 +11,7 @@
 static void shrink(struct training_job *job) {
     job->gpt.layers = 2;
     job->gpt.width = 32;
+    job->gpt.heads = 4;
     job->gpt.context = 16;
     if (job->unet.depth > 0) job->unet.depth = 3;
     job->unet.height = job->unet.width = 32;
