@@ -171,7 +171,9 @@ static int search_once(struct search *search, const struct weir_model *model,
 
 /* ---- workers ---- */
 
-enum { COUNTS_MOST = 16, FULL_MOST = 64 };
+/* Nobody who asked for no search waits a second for one: of more than so many workers times
+ * micro-batches times layers only the even cuts are tried. */
+enum { COUNTS_MOST = 16, FULL_MOST = 256 };
 
 /* What is asked for, and what every number of workers is tried with. */
 struct trying {
@@ -235,7 +237,8 @@ static int try_workers(struct trying *t, uint32_t workers, struct search *search
     if (status == WEIR_OK && t->faults->count == 0)
         status = search_costs_find(search, t->options, t->model, &net, t->notes, t->faults);
     if (status == WEIR_OK && t->faults->count == 0) {
-        bool many = (uint64_t)search->workers * search->cost_list[0].micro_batches > FULL_MOST;
+        uint64_t tasks = (uint64_t)search->workers * search->cost_list[0].micro_batches;
+        bool many = tasks * weir_model_layer_count(t->model) > FULL_MOST;
         if (t->how->workers && many) fixed.effort = WEIR_PLANNER_QUICK;
         status = search_once(search, t->model, &net, &fixed, t->faults);
     }
