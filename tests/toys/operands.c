@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "toys/operands.h"
+#include "net/cpu/cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,8 +115,11 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
 static struct operands operands_of_windows(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t bias = shape->has_bias ? shape->out : 0;
+    struct weir__op_shape product;
+    bool is_product = shape->op == WEIR__OP_conv2d && weir__conv_as_product(shape, &product);
+    const struct operand rounded = PACKED(bias), kept = SHARED(bias);
     const struct operands rows[WEIR__OP_COUNT] = {
-        [WEIR__OP_conv2d] = {{REAL(n.in_image), PACKED(n.kernel), SHARED(bias)},
+        [WEIR__OP_conv2d] = {{REAL(n.in_image), PACKED(n.kernel), is_product ? rounded : kept},
                              {REAL(n.out_image)},
                              false},
         [WEIR__OP_conv2d_grad_input] = {{REAL(n.out_image), PACKED(n.kernel)},
