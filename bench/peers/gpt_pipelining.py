@@ -49,9 +49,9 @@ class Other:
     def start(cls, torch, arguments):
         if cls.process is not None:
             return
-        handle, path = tempfile.mkstemp(prefix="weir-gloo-")
-        os.close(handle)
-        os.unlink(path)
+        folder = tempfile.TemporaryDirectory(prefix="weir-gloo-")
+        atexit.register(folder.cleanup)
+        path = os.path.join(folder.name, "meet")
         given = sys.argv[1:]
         cls.process = subprocess.Popen(
             [sys.executable, sys.argv[0], *given, "--rank", "1", "--meet", path],
