@@ -174,8 +174,16 @@ static void test_bf16_is_planned_measured_and_simulated(void) {
                 "simulate --model gpt " CLI_MODEL " --batch 4 --chunks 2 --stages 2 --dtype bf16");
 }
 
+static void test_what_is_not_finite_is_traced_to_its_layer(void) {
+    struct cli_run run;
+    CLI_CODE_IN(cli_text(), &run, 1, TRAIN "--steps 3 --stages 2 --dtype bf16 --lr 1e30");
+    CHECK_CONTAINS(run.output, "update 2: its gradient is not finite: layer ");
+    CHECK_CONTAINS(run.output, " is the first that gives a number that is not finite: lower");
+}
+
 WEIR_TEST_SUITE(cli_bf16, TEST(losses_follow_those_of_f32), TEST(bits_are_those_of_any_pipeline),
                 TEST(a_checkpoint_goes_between_bf16_and_f32),
                 TEST(a_level_of_other_bits_is_told_when_a_run_is_resumed),
                 TEST(bf16_continues_judges_and_predicts),
+                TEST(what_is_not_finite_is_traced_to_its_layer),
                 TEST(bf16_is_planned_measured_and_simulated))

@@ -28,8 +28,8 @@ static uint32_t fused_levels(void) {
 }
 
 static void test_fused_levels_give_the_same_bits(void) {
-    static const enum kernel_backend backends[][2] = {
-        {KERNEL_LEVEL_2, KERNEL_VECTOR}, {KERNEL_LEVEL_2_BF16, KERNEL_LEVEL_3_BF16}};
+    static const enum kernel_backend backends[][2] = {{KERNEL_LEVEL_2, KERNEL_VECTOR},
+                                                      {KERNEL_LEVEL_2_BF16, KERNEL_LEVEL_3_BF16}};
     if (fused_levels() < 2) SKIP("one level of fused sums runs here");
     for (uint32_t o = 0; o < 2 * WEIR__OP_COUNT; o++) {
         enum weir__op_code op = (enum weir__op_code)(o / 2);

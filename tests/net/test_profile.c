@@ -486,6 +486,28 @@ static void test_skips_are_listed_with_their_bytes(void) {
     weir_model_destroy(model);
 }
 
+/* ---- estimates ---- */
+
+static double estimated_forward(const struct weir_model *model, enum weir_dtype dtype) {
+    struct weir_profile_options options = profile_options(256, 1);
+    struct weir_profile *profile = NULL;
+    options.net.dtype = dtype;
+    if (!EXPECT_STATUS(weir_profile_estimate(model, &options.net, NULL, &profile), WEIR_OK))
+        return 0;
+    double seconds = profile->costs.layers[0].seconds[WEIR_KIND_F];
+    weir_profile_destroy(profile);
+    return seconds;
+}
+
+static void test_products_of_bf16_are_taken_for_twice_as_fast(void) {
+    struct weir_tensor row = {.dtype = WEIR_F32, .rank = 1, .shape = {1024}};
+    struct weir_model *model = trial_model(row, row, "mse");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 1024)));
+    double times = estimated_forward(model, WEIR_F32) / estimated_forward(model, WEIR_BF16);
+    EXPECT(times > 1.9 && times <= 2);
+    weir_model_destroy(model);
+}
+
 /* ---- refusals ---- */
 
 static void test_what_cannot_be_measured_is_refused(void) {
@@ -532,6 +554,7 @@ static void test_a_profile_without_memory_leaves_nothing_behind(void) {
 
 WEIR_TEST_SUITE(profile, TEST(known_times_are_found_and_balanced),
                 TEST(what_parameters_count_moves_the_cut),
+                TEST(products_of_bf16_are_taken_for_twice_as_fast),
                 TEST(measuring_touches_no_net_of_the_model),
                 TEST(a_call_takes_the_mean_of_its_usual_times), TEST(layers_add_up_to_the_whole),
                 TEST(recompute_of_a_last_layer_leaves_its_end_out),

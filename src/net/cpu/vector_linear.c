@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Products. The result is cut into blocks, which the team shares; each block is made by itself, as
- * GotoBLAS does: 256 of the depth at a time, the right-hand matrix's columns are packed as panels
- * one tile wide, which the second cache holds, and a strip of the left-hand matrix's rows goes over
- * them, so that each panel stays in the first cache while it does. The left-hand matrix is read
- * where it lies, which is faster than packing it unless its distances fall on few sets of the
- * cache.
+ * GotoBLAS does: 256 steps of the depth at a time, the right-hand matrix's columns are packed as
+ * panels one tile wide, which the second cache holds, and a strip of the left-hand matrix's rows
+ * goes over them, so that each panel stays in the first cache while it does. The left-hand matrix
+ * is read where it lies, which is faster than packing it unless its distances fall on few sets of
+ * the cache.
  *
  * On one core this is within 5% of oneDNN's matmul with AVX-512 and at 90-98% of the roof with AVX2
  * (oneDNN 2.x has only its gemm there, which allocates while it runs), at every shape of a GPT. So
  * no library is asked: its sums would be its own, ours are one chain each in ascending order of the
  * depth, whatever the blocks, the team and the width of a register.
+ *
+ * Where activations are bf16 the sums of all the depth wait as floats, and are narrowed once. With
+ * AVX512-BF16 a step is a pair of the depth's numbers (vector_pairs.c): on a core of Zen 4 180 to
+ * 220 GFLOP/s of the 236 that the instruction has, packing counted, at every product of a GPT 512
+ * wide with 256 rows or more. Weights are packed by each call: 5% of a step of 512 rows.
  */
 #include "net/cpu/product.h"
 #include "net/cpu/vector_calls.h"
