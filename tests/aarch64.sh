@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 libraries=${WEIR_ARM64_LIBRARIES:-/usr/lib/aarch64-linux-gnu}
 work=.zig-cache/aarch64
 tests='digests/ scalar/ levels/ vector_neon/ kernel_conv/each_ kernels/vector_ kernels/addresses_
-  kernels/accumulating_ kernels/a_rows_'
+  kernels/accumulating_ kernels/a_rows_ kernels_bf16/a_teams_ kernels_bf16/weights_'
 
 say() { printf 'aarch64: %s\n' "$*"; }
 fail() { say "FAILED: $*"; exit 1; }
