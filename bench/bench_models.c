@@ -260,7 +260,7 @@ static void run_model(struct bench *bench, int model) {
         return;
     }
     run_level(bench, model, best, true);
-    if (strcmp(best, "v4") == 0) run_level(bench, model, "v3", false);
+    if (strncmp(best, "v4", 2) == 0) run_level(bench, model, "v3", false);
 }
 
 void bench_models_gpt_s(struct bench *bench) {

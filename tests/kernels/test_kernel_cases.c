@@ -229,7 +229,7 @@ static void test_threads_are_not_in_the_bits_of_products(void) {
 
 static void test_threads_are_not_in_the_bits_of_tables_and_sums(void) {
     static const enum weir__op_code ops[] = {
-        WEIR__OP_embedding,     WEIR__OP_embedding_grad,       WEIR__OP_position_grad,
+        WEIR__OP_embedding,     WEIR__OP_embedding_grad,         WEIR__OP_position_grad,
         WEIR__OP_cross_entropy, WEIR__OP_layer_norm_grad_weight, WEIR__OP_rms_norm_grad_weight};
     for (int i = 0; i < 18 && !test_has_failed(); i++) {
         int64_t width = 90 + (int64_t)test_random_below(400);
@@ -476,6 +476,7 @@ WEIR_TEST_SUITE(kernel_cases,
                 TEST(large_numbers_overflow_nothing), TEST(relus_have_their_lower_slope_at_zero),
                 TEST(every_op_has_a_kernel), TEST(every_op_not_listed_has_a_vector_kernel),
                 TEST(threads_are_not_in_the_bits_of_products),
-                TEST(threads_are_not_in_the_bits_of_tables_and_sums), TEST(adamw_follows_its_formulas),
+                TEST(threads_are_not_in_the_bits_of_tables_and_sums),
+                TEST(adamw_follows_its_formulas),
                 TEST(updates_reach_each_number_of_long_spans_once), TEST(sgd_follows_its_formulas),
                 TEST(square_sums_are_in_double), TEST(accumulate_adds))

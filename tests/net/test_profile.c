@@ -557,8 +557,7 @@ static void test_a_profile_without_memory_leaves_nothing_behind(void) {
 }
 
 WEIR_TEST_SUITE(profile, TEST(known_times_are_found_and_balanced),
-                TEST(what_parameters_count_moves_the_cut),
-                TEST(pairs_of_bf16_are_taken_for_faster),
+                TEST(what_parameters_count_moves_the_cut), TEST(pairs_of_bf16_are_taken_for_faster),
                 TEST(measuring_touches_no_net_of_the_model),
                 TEST(a_call_takes_the_mean_of_its_usual_times), TEST(layers_add_up_to_the_whole),
                 TEST(recompute_of_a_last_layer_leaves_its_end_out),

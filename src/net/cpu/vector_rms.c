@@ -103,8 +103,8 @@ static void sum_columns(void *context, uint32_t part, uint32_t member) {
         for (int v = 0; v < COLUMN_VECTORS; v++) {
             int64_t at = j + v * LANES;
             if (at < width)
-                sum[v] = v_fma(numbers_of(dy, at, width), numbers_of(x, at, width) * rstds[m],
-                               sum[v]);
+                sum[v] =
+                    v_fma(numbers_of(dy, at, width), numbers_of(x, at, width) * rstds[m], sum[v]);
         }
     }
     V_UNROLL
