@@ -322,9 +322,25 @@ static void test_what_leaves_nothing_to_search_is_run_as_given(void) {
              "train " PLAIN " --data %s --steps 1 --eval-batches 1 --sample 0 --balance-by size",
              cli_text());
     EXPECT(strstr(run.output, "\nplan      --") == NULL);
+    CLI_CODE(&run, 0,
+             "train " PLAIN " --data %s --steps 1 --eval-batches 1 --sample 0 --stages 1 --bind 0",
+             cli_text());
+    EXPECT(strstr(run.output, "\nplan      --") == NULL);
     CLI_CODE(&run, 2, "train " PLAIN " --data %s --steps 1 --plan auto --balance-by size",
              cli_text());
     CHECK_CONTAINS(run.output, "--balance-by: the search chooses the layers");
+}
+
+/* On eight cores dualpipe-v's two stages per worker are too many for a few layers. */
+static void test_what_many_workers_cannot_do_fewer_do(void) {
+    struct cli_run run;
+    CHECK(setenv("HWLOC_SYNTHETIC", "pu:8", 1) == 0);
+    CLI_CODE(&run, 0,
+             "train " PLAIN " --data %s --steps 0 --eval-batches 1 --sample 0 --bind none "
+             "--layers 9 --schedule dualpipe-v",
+             cli_text());
+    CHECK(unsetenv("HWLOC_SYNTHETIC") == 0);
+    CHECK_CONTAINS(run.output, "plan      --schedule dualpipe-v --workers ");
 }
 
 /* Roofs that need not be kept, and a resumed run, which needs no word of its pipeline. */
@@ -434,15 +450,13 @@ static void test_training_without_room_is_refused_before_it_begins(void) {
     CHECK_CONTAINS(run.output, "the smallest limit that would do is ");
 }
 
-WEIR_TEST_SUITE(cli_search, TEST(a_search_stays_within_a_tight_limit),
-                TEST(a_refusal_names_a_limit_that_is_enough), TEST(what_is_given_stays),
-                TEST(chunks_are_searched_unless_they_are_given),
-                TEST(a_resumed_run_keeps_its_chunks),
-                TEST(a_pipeline_is_searched_unless_it_is_given),
-                TEST(each_option_that_is_given_is_fixed),
-                TEST(what_leaves_nothing_to_search_is_run_as_given),
-                TEST(a_resumed_run_is_searched_with_the_same_bits),
-                TEST(training_by_a_search_stays_within_and_can_be_repeated),
-                TEST(a_search_goes_by_a_profile), TEST(a_searched_gradient_has_the_plain_ones_bits),
-                TEST(commands_that_do_not_search_say_why),
-                TEST(training_without_room_is_refused_before_it_begins))
+WEIR_TEST_SUITE(
+    cli_search, TEST(a_search_stays_within_a_tight_limit),
+    TEST(a_refusal_names_a_limit_that_is_enough), TEST(what_is_given_stays),
+    TEST(chunks_are_searched_unless_they_are_given), TEST(a_resumed_run_keeps_its_chunks),
+    TEST(a_pipeline_is_searched_unless_it_is_given), TEST(each_option_that_is_given_is_fixed),
+    TEST(what_leaves_nothing_to_search_is_run_as_given), TEST(what_many_workers_cannot_do_fewer_do),
+    TEST(a_resumed_run_is_searched_with_the_same_bits),
+    TEST(training_by_a_search_stays_within_and_can_be_repeated), TEST(a_search_goes_by_a_profile),
+    TEST(a_searched_gradient_has_the_plain_ones_bits), TEST(commands_that_do_not_search_say_why),
+    TEST(training_without_room_is_refused_before_it_begins))

@@ -128,6 +128,18 @@ static void test_a_file_that_is_cut_is_none(void) {
     weir__bytes_release(NULL, &bytes);
 }
 
+static void test_what_is_a_day_old_is_measured_again(void) {
+    struct weir__roofs roofs = some_roofs();
+    char text[256];
+    const char *folder = fresh_cache();
+    CHECK(folder != NULL);
+    weir__roofs_keep(&roofs);
+    CHECK(test_shell(text, sizeof text, "touch -d '23 hours ago' '%s'/*", folder) == 0);
+    EXPECT(weir__roofs_load(&roofs));
+    CHECK(test_shell(text, sizeof text, "touch -d '25 hours ago' '%s'/*", folder) == 0);
+    EXPECT(!weir__roofs_load(&roofs));
+}
+
 static void test_without_a_folder_nothing_is_kept(void) {
     struct weir__roofs roofs = some_roofs();
     const char *const nowhere[] = {"", "/dev/null", "/none/at/all"};
@@ -199,4 +211,5 @@ WEIR_TEST_SUITE(roofs, TEST(a_call_takes_its_work_at_the_rate_of_near_samples),
                 TEST(threads_share_what_is_long_enough),
                 TEST(memory_beyond_the_cache_costs_besides),
                 TEST(what_was_kept_comes_back_for_its_key_alone), TEST(a_file_that_is_cut_is_none),
-                TEST(without_a_folder_nothing_is_kept), TEST(estimates_are_near_what_layers_take))
+                TEST(what_is_a_day_old_is_measured_again), TEST(without_a_folder_nothing_is_kept),
+                TEST(estimates_are_near_what_layers_take))

@@ -186,7 +186,8 @@ struct trying {
     FILE *notes;
     struct weir_faults *faults;
     struct weir__machine_facts machine;
-    bool within_machine; /* it is to be kept within three quarters of the memory there is */
+    bool within_machine; /* it is to be kept within three quarters of the memory there is … */
+    uint64_t least;      /* … or, where that cannot be, within this */
 };
 
 /* Whether the workers follow from what is given. */
@@ -233,6 +234,7 @@ static int try_workers(struct trying *t, uint32_t workers, struct search *search
     net.pipe.threads_per_worker = search_threads(t->options, search->workers);
     fixed.order = t->how->order;
     if (t->within_machine) fixed.memory_limit = t->machine.memory_bytes / 4 * 3 / search->workers;
+    if (t->within_machine && t->least > fixed.memory_limit) fixed.memory_limit = t->least;
     search->chunks_kept = t->how->keeps_chunks || args_given(t->args, "chunks");
     if (status == WEIR_OK && t->faults->count == 0)
         status = search_costs_find(search, t->options, t->model, &net, t->notes, t->faults);
@@ -275,19 +277,29 @@ static void keep_better(struct search *best, struct search *next) {
     search_clean_up(next);
 }
 
+/* What so many workers cannot do fewer may; if none can, it says why the last ones cannot. */
 static int try_all(struct trying *t, struct search *best) {
-    uint32_t counts[COUNTS_MOST], count = find_counts(t, counts);
-    int all = WEIR_ERR_MEMORY_LIMIT;
+    uint32_t counts[COUNTS_MOST], count = find_counts(t, counts), refused = 0;
+    struct weir_faults *faults = t->faults;
+    int all = WEIR_ERR_MEMORY_LIMIT, status = WEIR_OK;
     for (uint32_t i = 0; i < count; i++) {
         struct search next = {.planner = NULL};
-        int status = try_workers(t, counts[i], &next);
-        if (status == WEIR_OK && t->faults->count == 0) all = WEIR_OK;
-        note_second(&next, next.result.runner_up);
-        keep_better(best, &next);
-        bool ends = status != WEIR_OK && status != WEIR_ERR_MEMORY_LIMIT;
-        if (ends || t->faults->count > 0) return status;
+        struct weir_faults own = WEIR_FAULTS_INIT;
+        t->faults = &own;
+        status = try_workers(t, counts[i], &next);
+        t->faults = faults;
+        bool ends = status != WEIR_OK && status != WEIR_ERR_MEMORY_LIMIT && own.count == 0;
+        refused += own.count > 0;
+        if (status == WEIR_OK && own.count == 0) all = WEIR_OK;
+        if (own.count == 0) note_second(&next, next.result.runner_up);
+        if (own.count == 0) keep_better(best, &next);
+        for (uint32_t k = 0; refused == count && k < own.kept; k++)
+            weir_faults_add(faults, "%s", own.lines[k]);
+        if (own.count > 0) search_clean_up(&next);
+        weir_faults_clean_up(&own);
+        if (ends) return status;
     }
-    return all;
+    return refused == count ? status : all;
 }
 
 int search_run(struct search *search, const struct search_how *how, const struct args *args,
@@ -305,8 +317,9 @@ int search_run(struct search *search, const struct search_how *how, const struct
                                 how->workers && options->memory_limit == 0 && !is_on_gpus(options)};
     int status = try_all(&trying, search);
     if (status == WEIR_ERR_MEMORY_LIMIT && trying.within_machine) {
-        search_clean_up(search); /* who is not asked refuses nothing */
-        trying.within_machine = false;
+        trying.least = search->result.smallest_limit; /* who is not asked refuses nothing */
+        trying.within_machine = trying.least > 0;
+        search_clean_up(search);
         *search = (struct search){.planner = NULL};
         status = try_all(&trying, search);
     }

@@ -46,10 +46,16 @@ static bool is_mixed(const struct arg_texts *devices) {
     return gpus > 0 && gpus < devices->count;
 }
 
+/* How much memory a GPU has is not asked for a plan, so what may be kept there is for the user to
+ * say; nor is how many threads a list of cores is good for. */
 bool train_searches(const struct train *t) {
     const struct pipe_options *pipe = &t->values->pipe;
+    bool gpus =
+        pipe->device.count > 0 && !weir__device_facts(arg_texts_get(&pipe->device, 0)).synchronous;
+    bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
     bool can = !weir__text_ends(pipe->schedule, ".csv") && !is_mixed(&pipe->device) &&
-               pipe->balance_by == PIPE_BALANCE_BY_COST;
+               pipe->balance_by == PIPE_BALANCE_BY_COST && (!gpus || pipe->memory_limit > 0) &&
+               !listed;
     return t->values->plan == 1 && (can || args_given(t->args, "plan"));
 }
 

@@ -116,7 +116,7 @@ double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__n
 /* ---- finding them ---- */
 
 /* What the processor can do is the process's, as its level is. */
-enum { KEPT = 8 };
+enum { KEPT = 32 };
 static struct {
     pthread_mutex_t lock; /* of the rest */
     uint32_t count;

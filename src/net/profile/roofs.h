@@ -13,7 +13,8 @@
  * Measuring takes 0.1 to 0.3 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
  * library's version, the processor and its usable cores, the level and the dtype. What is not
- * exactly such a file counts as none. Where nothing can be kept they are measured once per process.
+ * exactly such a file counts as none, and so does one that is a day old: it may be from a time when
+ * the machine was busy. Where nothing can be kept they are measured once per process.
  *
  * On a GPU:
  *

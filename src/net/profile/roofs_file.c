@@ -12,8 +12,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
-enum { FILE_MAX = 1 << 17 };
+enum { FILE_MAX = 1 << 17, DAY_SECONDS = 24 * 60 * 60 };
 static const char figures_form[] = "product %lg cached %lg memory %lg thread %lg cache %lg%n";
 static const char sample_form[] = "%39s %lg %lg %lg %lg %lg%n";
 
@@ -81,12 +83,18 @@ static bool read_text(const char *at, struct weir__roofs *roofs) {
     return at != NULL && roofs->count > 0;
 }
 
+static bool is_fresh(const char *path) {
+    struct stat facts;
+    if (stat(path, &facts) != 0) return false;
+    return facts.st_mtime + DAY_SECONDS > time(NULL);
+}
+
 bool weir__roofs_load(struct weir__roofs *roofs) {
     const struct weir__io io = {NULL, NULL, NULL};
     struct weir__bytes bytes = {NULL, 0, 0};
     struct roofs_path place;
     place_of(roofs->key, &place);
-    if (place.text[0] == '\0') return false;
+    if (place.text[0] == '\0' || !is_fresh(place.text)) return false;
     if (weir__file_read(&io, place.text, FILE_MAX, &bytes) != WEIR_OK) return false;
     bool read = strlen(bytes.data) == bytes.count && read_text(bytes.data, roofs);
     weir__bytes_release(NULL, &bytes);

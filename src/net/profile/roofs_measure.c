@@ -181,7 +181,8 @@ int weir__roofs_measure(const struct weir_profile *of, struct weir__roofs *roofs
     struct weir__machine *machine;
     struct sampling sampling = {.roofs = roofs};
     roofs->count = 0;
-    roofs->product = 0, roofs->thread = 1;
+    roofs->product = 0;
+    roofs->thread = of->reference || of->dtype == WEIR_F64 ? 0 : 1; /* those share nothing */
     if (weir__machine_new(NULL, &machine) == WEIR_OK) {
         weir__machine_facts(machine, &facts);
         weir__machine_destroy(machine);
