@@ -351,6 +351,11 @@ static void test_a_plan_is_searched_for_gpus(void) {
     CHECK_CONTAINS(run.output, "--threads-per-stage 1\n"); /* however many cores there are */
     CLI_CODE(&run, 0, "train " CLI_TRAIN " --steps 2 --seed 4 --data %s --workers 2 --device cuda",
              cli_text());
+    EXPECT(strstr(run.output, "\nplan      --") == NULL); /* who knows what memory they have? */
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --steps 2 --seed 4 --data %s --workers 2 --device cuda "
+             "--memory-limit 64MiB",
+             cli_text());
     CHECK_CONTAINS(run.output, "costs estimated from FLOPs and bytes, as an H100 takes for them");
     /* of two kinds of devices nothing is estimated */
     CLI_CODE(&run, 0, "train " CLI_TRAIN " --steps 2 --data %s --stages 2 --device cuda,cpu",

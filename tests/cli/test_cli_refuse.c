@@ -193,8 +193,8 @@ static void test_devices_are_named_by_kind_and_number(void) {
         {"--device cpu,gpu:0", "--device gpu:0: there is no such kind of device: use cpu or cuda"},
         {"--device cuda:0,cuda:2", "--device cuda:2: there is no GPU 2: there are 2"},
         {"--stages 3 --device cuda:0,cpu", "2 devices for a table of 3 workers: name at least 3"}};
-    static const char *const good[] = {
-        "cuda", "cuda:1", "cpu,cuda:1", "cuda:0,cpu", "cuda:1,cuda:0", "cuda:1,cpu,cuda", "cpu"};
+    static const char *const good[] = {"cuda",          "cuda:1",     "cpu,cuda:1", "cuda:0,cpu",
+                                       "cuda:1,cuda:0", "cuda:1,cpu", "cpu"};
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
     CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);

@@ -77,6 +77,7 @@ static int check_given(struct train *t, const struct args *args) {
     int status = pipe_options_fill(&t->values->pipe, args, t->model, &storage, &net, t->faults);
     if (status != WEIR_OK) goto out;
     net.pipe.memory_limit = 0;
+    net.pipe.clip_norm = 0; /* which a model may have nothing for */
     status = weir_net_plan(t->model, &net, t->faults, &plan);
     weir_plan_destroy(plan);
 out:
