@@ -241,6 +241,16 @@ json_t *cli_json_lines(const char *path) {
     return lines;
 }
 
+double cli_loss_of_line(const char *folder, const char *name, size_t line) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    json_t *lines = cli_json_lines(path);
+    double loss = NAN;
+    if (lines != NULL) loss = cli_number(json_array_get(lines, line), "loss");
+    json_decref(lines);
+    return loss;
+}
+
 double cli_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     if (json_is_number(value)) return json_number_value(value);

@@ -84,5 +84,7 @@ json_t *cli_json(const char *path);
 json_t *cli_json_lines(const char *path);
 /** A member that must be a number (of any kind), or NaN and the test failed. */
 double cli_number(const json_t *object, const char *key);
+/** The loss of a line, from 0, of what --json wrote at folder/name. */
+double cli_loss_of_line(const char *folder, const char *name, size_t line);
 
 #endif

@@ -15,16 +15,6 @@
 #define TRAIN "train " CLI_TRAIN " --seed 4 --data 0.txt --lr-schedule constant "
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
-static double loss_of_line(const char *folder, const char *name, size_t line) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    json_t *lines = cli_json_lines(path);
-    double loss = NAN;
-    if (lines != NULL) loss = cli_number(json_array_get(lines, line), "loss");
-    json_decref(lines);
-    return loss;
-}
-
 /* NULL from the count of those that run here on. */
 static const struct weir__level *level_at(uint32_t i) {
     const struct weir__level *level = weir__level_at(i);
@@ -37,13 +27,14 @@ static void test_losses_follow_those_of_f32(void) {
     struct cli_run run;
     const char *text = cli_text();
     CLI_CODE_IN(text, &run, 0, TRAIN "--steps %d --lr 0.01 --json f32", STEPS);
-    EXPECT(loss_of_line(text, "f32", STEPS - 1) < loss_of_line(text, "f32", 0) - 1);
+    EXPECT(cli_loss_of_line(text, "f32", STEPS - 1) < cli_loss_of_line(text, "f32", 0) - 1);
     for (uint32_t l = 0; (level = level_at(l)) != NULL; l++) {
         CLI_CODE_IN(text, &run, 0,
                     TRAIN "--steps %d --lr 0.01 --stages 3 --dtype bf16 --level %s --json bf16",
                     STEPS, level->name);
         for (size_t i = 0; i < STEPS; i++) {
-            double single = loss_of_line(text, "f32", i), half = loss_of_line(text, "bf16", i);
+            double single = cli_loss_of_line(text, "f32", i),
+                   half = cli_loss_of_line(text, "bf16", i);
             if (!(fabs(half - single) <= 0.02 * single) || half == single)
                 TEST_FAIL("%s, step %zu: %g, f32 %g", level->name, i, half, single);
         }
@@ -79,8 +70,8 @@ static void test_a_checkpoint_goes_between_bf16_and_f32(void) {
     CLI_CODE_IN(text, &run, 0, TRAIN "--steps 4 --dtype bf16 --resume b --json half");
     CHECK_CONTAINS(run.output, "--dtype is bf16, but b was trained with f32");
     CLI_CODE_IN(text, &run, 0, TRAIN "--steps 4 --json all");
-    CHECK_NEAR(loss_of_line(text, "single", 0), loss_of_line(text, "all", 2), 0.02);
-    CHECK_NEAR(loss_of_line(text, "half", 0), loss_of_line(text, "all", 3), 0.02);
+    CHECK_NEAR(cli_loss_of_line(text, "single", 0), cli_loss_of_line(text, "all", 2), 0.02);
+    CHECK_NEAR(cli_loss_of_line(text, "half", 0), cli_loss_of_line(text, "all", 3), 0.02);
 }
 
 static void resume_at(const struct weir__level *began, const struct weir__level *on, bool half) {

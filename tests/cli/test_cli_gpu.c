@@ -22,18 +22,8 @@
         CHECK(setenv("WEIR_FAKE_CUDA_GPUS", "2", 1) == 0);                                         \
     } while (0)
 
-static double loss_of_line(const char *folder, const char *name, size_t line) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    json_t *lines = cli_json_lines(path);
-    double loss = NAN;
-    if (lines != NULL) loss = cli_number(json_array_get(lines, line), "loss");
-    json_decref(lines);
-    return loss;
-}
-
 static double last_loss(const char *folder, const char *name) {
-    return loss_of_line(folder, name, 2);
+    return cli_loss_of_line(folder, name, 2);
 }
 
 static void test_weights_do_not_depend_on_how_many_gpus_train_them(void) {
@@ -147,8 +137,8 @@ static void test_a_checkpoint_goes_between_bf16_and_f32(void) {
     CHECK_CONTAINS(run.output, "--dtype is bf16, but ");
     CHECK_CONTAINS(run.output, "was trained with f32");
     CLI_CODE(&run, 0, TRAIN "--steps 4 --json %s/all", text, folder);
-    CHECK_NEAR(loss_of_line(folder, "cpu", 0), loss_of_line(folder, "all", 2), 0.02);
-    CHECK_NEAR(loss_of_line(folder, "gpu", 0), loss_of_line(folder, "all", 3), 0.02);
+    CHECK_NEAR(cli_loss_of_line(folder, "cpu", 0), cli_loss_of_line(folder, "all", 2), 0.02);
+    CHECK_NEAR(cli_loss_of_line(folder, "gpu", 0), cli_loss_of_line(folder, "all", 3), 0.02);
 }
 
 /* A checkpoint of bf16, FOLDER/c, of a model that has learnt (on a CPU first) the text FOLDER/ab.

@@ -6,8 +6,8 @@
  * for byte before and after. The machine may be busy: where the waits themselves came back late,
  * the layers are measured again.
  */
-#include "net/cpu/level.h"
 #include "net/profile/profile.h"
+#include "net/profile/roofs.h"
 #include "weir_profile.h"
 
 #include "base/base.h"
@@ -489,26 +489,24 @@ static void test_skips_are_listed_with_their_bytes(void) {
 
 /* ---- estimates ---- */
 
-static double estimated_forward(const struct weir_model *model, enum weir_dtype dtype) {
-    struct weir_profile_options options = profile_options(256, 1);
-    struct weir_profile *profile = NULL;
+static void estimated_by(const struct weir_model *model, enum weir_dtype dtype, const char *name) {
+    struct weir_profile_options options = profile_options(16, 1);
+    struct weir_profile *profile;
+    const struct weir__roofs *roofs;
     options.net.dtype = dtype;
-    if (!EXPECT_STATUS(weir_profile_estimate(model, &options.net, NULL, &profile), WEIR_OK))
-        return 0;
-    double seconds = profile->costs.layers[0].seconds[WEIR_KIND_F];
+    if (!EXPECT_STATUS(weir_profile_estimate(model, &options.net, NULL, &profile), WEIR_OK)) return;
+    if (EXPECT_STATUS(weir__roofs_find(profile, &roofs), WEIR_OK)) {
+        const char *last = strrchr(roofs->key, ' ');
+        EXPECT(last != NULL && strcmp(last + 1, name) == 0);
+    }
     weir_profile_destroy(profile);
-    return seconds;
 }
 
-static void test_pairs_of_bf16_are_taken_for_faster(void) {
-    const struct weir__level *level;
-    EXPECT_STATUS(weir__level_find(NULL, NULL, &level), WEIR_OK);
-    if (strcmp(level->name, "v4-bf16") != 0) SKIP("this level multiplies bf16 as f32");
-    struct weir_tensor row = {.dtype = WEIR_F32, .rank = 1, .shape = {1024}};
-    struct weir_model *model = trial_model(row, row, "mse");
-    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 1024)));
-    double times = estimated_forward(model, WEIR_F32) / estimated_forward(model, WEIR_BF16);
-    EXPECT(times > 1.2 && times < 4); /* by roofs that others' work may disturb */
+static void test_each_dtype_is_estimated_by_its_own_roofs(void) {
+    struct weir_model *model = gpt_model(false, 0);
+    estimated_by(model, WEIR_F32, "f32");
+    estimated_by(model, WEIR_BF16, "bf16");
+    estimated_by(model, WEIR_F64, "f64");
     weir_model_destroy(model);
 }
 
@@ -557,7 +555,8 @@ static void test_a_profile_without_memory_leaves_nothing_behind(void) {
 }
 
 WEIR_TEST_SUITE(profile, TEST(known_times_are_found_and_balanced),
-                TEST(what_parameters_count_moves_the_cut), TEST(pairs_of_bf16_are_taken_for_faster),
+                TEST(what_parameters_count_moves_the_cut),
+                TEST(each_dtype_is_estimated_by_its_own_roofs),
                 TEST(measuring_touches_no_net_of_the_model),
                 TEST(a_call_takes_the_mean_of_its_usual_times), TEST(layers_add_up_to_the_whole),
                 TEST(recompute_of_a_last_layer_leaves_its_end_out),

@@ -38,24 +38,22 @@ static int list_faults(struct train *t) {
     return status == WEIR_OK ? WEIR_ERR_CONFIG : status;
 }
 
-/* Estimates are of one kind of device. */
-static bool is_mixed(const struct arg_texts *devices) {
+static uint32_t count_gpus(const struct arg_texts *devices) {
     uint32_t gpus = 0;
     for (uint32_t i = 0; i < devices->count; i++)
         gpus += !weir__device_facts(arg_texts_get(devices, i)).synchronous;
-    return gpus > 0 && gpus < devices->count;
+    return gpus;
 }
 
-/* How much memory a GPU has is not asked for a plan, so what may be kept there is for the user to
- * say; nor is how many threads a list of cores is good for. */
+/* Estimates are of one kind of device. How much memory a GPU has is not asked for a plan, so what
+ * may be kept there is for the user to say; nor is how many threads a list of cores is good for. */
 bool train_searches(const struct train *t) {
     const struct pipe_options *pipe = &t->values->pipe;
-    bool gpus =
-        pipe->device.count > 0 && !weir__device_facts(arg_texts_get(&pipe->device, 0)).synchronous;
+    uint32_t gpus = count_gpus(&pipe->device);
+    bool devices = gpus == 0 || (gpus == pipe->device.count && pipe->memory_limit > 0);
     bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
-    bool can = !weir__text_ends(pipe->schedule, ".csv") && !is_mixed(&pipe->device) &&
-               pipe->balance_by == PIPE_BALANCE_BY_COST && (!gpus || pipe->memory_limit > 0) &&
-               !listed;
+    bool can = devices && !listed && !weir__text_ends(pipe->schedule, ".csv") &&
+               pipe->balance_by == PIPE_BALANCE_BY_COST;
     return t->values->plan == 1 && (can || args_given(t->args, "plan"));
 }
 

@@ -23,6 +23,8 @@ int weir__cpu_attach(struct weir_stream *stream, uint32_t threads);
 
 /** Multiply-adds, or as much other work, that are worth another thread: some microseconds. */
 #define WEIR__SHARED_LEAST 500000.0
+/** As many take about as long as a number that comes from memory. */
+#define WEIR__SHARED_NUMBER 8.0
 /** Runs parts of the call's result (never of a sum), shared by the stream's team where their `work`
  * in all, in multiply-adds, is worth it: by shape->threads of it at most, so that `member` is below
  * that. Returns when all are done. */

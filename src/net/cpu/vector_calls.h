@@ -33,6 +33,7 @@ int VECTOR(bias_grad)(const struct weir__op_call *call);
 int VECTOR(layer_norm)(const struct weir__op_call *call);
 int VECTOR(layer_norm_grad_input)(const struct weir__op_call *call);
 int VECTOR(layer_norm_grad_weight)(const struct weir__op_call *call);
+int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call);
 
 /* vector_gather.c: tables */
 int VECTOR(embedding)(const struct weir__op_call *call);
@@ -46,7 +47,6 @@ int VECTOR(position_cached)(const struct weir__op_call *call);
 /* vector_rms.c */
 int VECTOR(rms_norm)(const struct weir__op_call *call);
 int VECTOR(rms_norm_grad_input)(const struct weir__op_call *call);
-int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call);
 
 /* vector_attention.c and vector_attention_grad.c */
 int VECTOR(attention)(const struct weir__op_call *call);

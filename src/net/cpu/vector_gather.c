@@ -15,8 +15,6 @@ static void add_rows(number *to, const number *a, const float *b, int64_t count)
 
 /** Of a part: tokens, columns; and parts of a table's rows. */
 enum { PART_TOKENS = 16, PART_COLUMNS = 128, TABLE_PARTS = 256 };
-/** What a number takes that comes from memory, in multiply-adds. */
-static const double NUMBER = 8;
 
 static int64_t parts_of(int64_t count, int64_t part) {
     return (count + part - 1) / part;
@@ -40,8 +38,9 @@ int VECTOR(embedding)(const struct weir__op_call *call) {
     for (int64_t m = 0; m < count; m++)
         if (index[m] < 0 || index[m] >= shape->in)
             return weir__index_error(call, "token", m, index[m], shape->in);
-    weir__share(call, parts_of(count, PART_TOKENS), NUMBER * (double)count * (double)shape->out,
-                copy_part, (void *)(uintptr_t)call);
+    weir__share(call, parts_of(count, PART_TOKENS),
+                WEIR__SHARED_NUMBER * (double)count * (double)shape->out, copy_part,
+                (void *)(uintptr_t)call);
     return WEIR_OK;
 }
 
@@ -116,8 +115,8 @@ int VECTOR(embedding_grad)(const struct weir__op_call *call) {
     int status = chain_tokens(call, first, next);
     if (status != WEIR_OK) return status;
     double numbers = (double)(shape->rows * shape->tokens + shape->in) * (double)shape->out;
-    weir__share(call, parts * parts_of(shape->out, PART_COLUMNS), NUMBER * numbers, add_part,
-                (void *)(uintptr_t)call);
+    weir__share(call, parts * parts_of(shape->out, PART_COLUMNS), WEIR__SHARED_NUMBER * numbers,
+                add_part, (void *)(uintptr_t)call);
     return WEIR_OK;
 }
 
@@ -153,8 +152,9 @@ int VECTOR(position_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     int64_t used = shape->tokens * shape->width;
     assert(shape->tokens <= shape->table);
-    weir__share(call, parts_of(used, PART_COLUMNS), NUMBER * (double)(shape->rows * used),
-                add_positions, (void *)(uintptr_t)call);
+    weir__share(call, parts_of(used, PART_COLUMNS),
+                WEIR__SHARED_NUMBER * (double)(shape->rows * used), add_positions,
+                (void *)(uintptr_t)call);
     if (call->overwrite)
         memset((float *)call->out[0] + used, 0,
                (size_t)(shape->table * shape->width - used) * sizeof(float));

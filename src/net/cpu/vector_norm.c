@@ -172,11 +172,11 @@ VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
 
 enum { COLUMN_VECTORS = 4, COLUMNS = COLUMN_VECTORS * LANES };
 
-/** Parts are columns, COLUMNS each, of results `width` wide. A number takes about as long to come
- * from memory as eight multiply-adds. */
+/** Parts are columns, COLUMNS each, of results `width` wide. */
 static int share_columns(const struct weir__op_call *call, int64_t width, weir__team_fn *run) {
     weir__share(call, (width + COLUMNS - 1) / COLUMNS,
-                8.0 * (double)width * (double)token_count(call), run, (void *)(uintptr_t)call);
+                WEIR__SHARED_NUMBER * (double)width * (double)token_count(call), run,
+                (void *)(uintptr_t)call);
     return WEIR_OK;
 }
 
@@ -256,4 +256,30 @@ static void sum_norm(void *context, uint32_t part, uint32_t member) {
 
 int VECTOR(layer_norm_grad_weight)(const struct weir__op_call *call) {
     return share_columns(call, call->shape->width, sum_norm);
+}
+
+/** Sums of dy * x / rms over the rows. */
+static void sum_rms(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
+    const float *rstds = call->in[2];
+    int64_t width = call->shape->width, count = token_count(call), j = (int64_t)part * COLUMNS;
+    const number *dy = (const number *)call->in[0] + j, *x = (const number *)call->in[1] + j;
+    vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
+    (void)member;
+    for (int64_t m = 0; m < count; m++, dy += width, x += width) {
+        V_UNROLL
+        for (int v = 0; v < COLUMN_VECTORS; v++) {
+            int64_t at = v * LANES, lanes = lanes_from(j + at, width);
+            vfloat normal = v_load_some(x + at, lanes) * rstds[m];
+            sum[v] = v_fma(v_load_some(dy + at, lanes), normal, sum[v]);
+        }
+    }
+    V_UNROLL
+    for (int v = 0; v < COLUMN_VECTORS; v++)
+        deliver((float *)call->out[0] + j + v * LANES, sum[v], lanes_from(j + v * LANES, width),
+                call->overwrite);
+}
+
+int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call) {
+    return share_columns(call, call->shape->width, sum_rms);
 }

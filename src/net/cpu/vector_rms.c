@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RMSNorm. A row is summed in two vectors of partial sums; the columns of the weight's gradient are
- * summed in registers, 64 at a time, in ascending order of rows.
+ * RMSNorm, but for its weight's gradient (vector_norm.c). A row is summed in two vectors of partial
+ * sums.
  */
 #include "net/cpu/vector.h"
 #include "net/cpu/vector_calls.h"
@@ -86,40 +86,5 @@ int VECTOR(rms_norm_grad_input)(const struct weir__op_call *call) {
             v_store_some(dx + i, v_fma(normal, v_all(-mean), d) * rstd, lanes_from(i, width));
         }
     }
-    return WEIR_OK;
-}
-
-enum { COLUMN_VECTORS = 4, COLUMNS = COLUMN_VECTORS * LANES };
-
-static void sum_columns(void *context, uint32_t part, uint32_t member) {
-    const struct weir__op_call *call = context;
-    const float *rstds = call->in[2];
-    int64_t width = call->shape->width, count = token_count(call), j = (int64_t)part * COLUMNS;
-    const number *dy = call->in[0], *x = call->in[1];
-    vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
-    (void)member;
-    for (int64_t m = 0; m < count; m++, dy += width, x += width) {
-        V_UNROLL
-        for (int v = 0; v < COLUMN_VECTORS; v++) {
-            int64_t at = j + v * LANES;
-            if (at < width)
-                sum[v] =
-                    v_fma(numbers_of(dy, at, width), numbers_of(x, at, width) * rstds[m], sum[v]);
-        }
-    }
-    V_UNROLL
-    for (int v = 0; v < COLUMN_VECTORS; v++) {
-        int64_t at = j + v * LANES, lanes = lanes_from(at, width);
-        float *to = (float *)call->out[0] + at;
-        if (lanes > 0)
-            v_store_some(to, call->overwrite ? sum[v] : v_load_some(to, lanes) + sum[v], lanes);
-    }
-}
-
-int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call) {
-    int64_t width = call->shape->width;
-    weir__share(call, (width + COLUMNS - 1) / COLUMNS,
-                8.0 * (double)width * (double)token_count(call), sum_columns,
-                (void *)(uintptr_t)call);
     return WEIR_OK;
 }
