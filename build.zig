@@ -298,8 +298,8 @@ fn addCounted(b: *Build, options: Options) *Compile {
 }
 
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
-    const tools: []const []const u8 = &.{"tools/cli/svg.c"};
     const own = listSources(b, "bench", ".c", .flat);
+    const tools = listSources(b, "tools/cli", ".c", .flat);
     const sources = std.mem.concat(b.allocator, []const u8, &.{ own, tools }) catch @panic("OOM");
     const program = addProgram(b, options, libraries, "bench", levels.only(b, sources, false));
     addLeveled(b, options, program.root_module, sources, &.{"bench"});

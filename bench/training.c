@@ -81,6 +81,7 @@ struct weir_net_options training_options(const struct training_job *job,
     if (shape->balance[0] > 0) options.balance = shape->balance;
     options.optimizer = optimizer_of(job);
     options.level = job->level;
+    options.dtype = job->dtype;
     options.pipe.rows = job->rows;
     options.pipe.chunks = shape->chunks;
     options.pipe.workers = shape->workers;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Models that benches train on two cores, in f32, and the shapes that they are trained in: stages,
+ * Models that benches train on two cores, and the shapes that they are trained in: stages,
  * schedule, micro-batches, threads.
  */
 #ifndef WEIR_BENCH_TRAINING_H
@@ -9,12 +9,13 @@
 #include "harness.h"
 #include "weir_net.h"
 
-enum { TRAINING_CORES = 2, TRAINING_STAGES_MOST = 8 };
+enum { TRAINING_CORES = 2, TRAINING_STAGES_MOST = 8, TRAINING_CHUNKS = 8 /* train's default */ };
 
 /** What is trained. The caller fills in what stands above `model`, training_make the rest. */
 struct training_job {
     const char *topic; /**< in results */
     const char *level; /**< of the kernels: "v3" */
+    enum weir_dtype dtype;
     uint32_t rows;
     uint32_t unit; /**< layers that a cut is shifted by */
     bool adamw;    /**< with GPT-2's numbers and clipping; else SGD */
@@ -74,8 +75,8 @@ struct weir_net_options training_options(const struct training_job *job,
  * of cuts near the one that the estimated costs give. */
 struct training_shape training_best_shape(struct bench *bench, const struct training_job *job,
                                           const char *name, uint32_t stages);
-/** What the planner chooses for one worker per core, by profiles of each number of micro-batches;
- * of a step's schedule, stages, cuts, checkpoints and micro-batches. Its name is "planned". */
+/** What `weir train` chooses where nothing about the pipeline is given: by estimates, with as many
+ * micro-batches as it has then. Its name is "planned". */
 struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Which shape a model trains fastest in: by trying, and by planning. */
 #include "training.h"
-#include "weir_profile.h"
+
+#include "cli/search.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { SCAN_STEPS = 4, SHIFTS = 2 };
-static const double STEP_SLACK = 0.01; /* as `weir plan --search` has it */
 
 /* ---- by trying ---- */
 
@@ -54,45 +54,21 @@ struct training_shape training_best_shape(struct bench *bench, const struct trai
 
 /* ---- by planning ---- */
 
-struct planning {
-    const struct training_job *job;
-    struct weir_net_options net;
-    uint32_t counts[WEIR_NET_CHUNKS_MOST], count; /* of other chunks */
-    struct weir_profile *profiles[WEIR_NET_CHUNKS_MOST + 1];
-    struct weir_planner *planner;
-};
-
-static void profile_all(struct bench *bench, struct planning *planning) {
-    planning->count = weir_net_chunks(&planning->net, planning->counts);
-    for (uint32_t i = 0; i <= planning->count; i++) {
-        struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
-        struct weir_faults faults = WEIR_FAULTS_INIT;
-        options.net = planning->net;
-        if (i > 0) options.net.pipe.chunks = planning->counts[i - 1];
-        options.seconds = bench->options.quick ? 0 : 1;
-        bench_check_faults(
-            weir_profile_new(planning->job->model, &options, &faults, &planning->profiles[i]),
-            planning->job->topic, &faults);
-    }
-}
-
-static void plan(struct bench *bench, struct planning *planning,
-                 struct weir_planner_result *result) {
-    struct weir_planner_options options = WEIR_PLANNER_OPTIONS_INIT;
-    struct weir_planner_chunks others[WEIR_NET_CHUNKS_MOST];
+/* The command line of `weir train` with nothing about the pipeline on it. */
+static void parse_nothing(struct bench *bench, const struct training_job *job, struct args *args,
+                          struct pipe_options *pipe) {
+    char *words[] = {"--chunks", bench_take(bench, 16, 1), "--dtype", bench_take(bench, 16, 1),
+                     "--level",  bench_take(bench, 16, 1)};
+    struct arg_section *section = bench_take(bench, 1, sizeof *section);
+    struct arg_command *command = bench_take(bench, 1, sizeof *command);
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    profile_all(bench, planning);
-    for (uint32_t i = 0; i < planning->count; i++)
-        others[i] = (struct weir_planner_chunks){planning->counts[i],
-                                                 &planning->profiles[i + 1]->costs, NULL};
-    options.step_slack = STEP_SLACK;
-    options.other_count = planning->count;
-    options.others = others;
-    if (bench->options.quick) options.effort = WEIR_PLANNER_QUICK;
-    bench_check(weir_planner_new(NULL, &planning->planner), planning->job->topic);
-    bench_check_faults(weir_net_search(planning->planner, planning->job->model, &planning->net,
-                                       &planning->profiles[0]->costs, &options, &faults, result),
-                       planning->job->topic, &faults);
+    snprintf(words[1], 16, "%d", TRAINING_CHUNKS);
+    snprintf(words[3], 16, "%s", weir_dtype_name(job->dtype));
+    snprintf(words[5], 16, "%s", job->level);
+    *section = (struct arg_section){"Pipeline", pipe_option_list, pipe_option_count, 0};
+    *command = (struct arg_command){.name = "train", .sections = section, .section_count = 1};
+    args_parse(args, command, (int)(sizeof words / sizeof words[0]), words, pipe, &faults);
+    bench_check_faults(WEIR_OK, job->topic, &faults);
 }
 
 static struct training_shape shape_of(const struct training_job *job,
@@ -111,17 +87,21 @@ static struct training_shape shape_of(const struct training_job *job,
 }
 
 struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job) {
-    const struct training_shape plain = {
-        .stages = TRAINING_CORES, .workers = TRAINING_CORES, .chunks = TRAINING_CORES};
-    struct planning planning = {.job = job, .net = training_options(job, &plain)};
-    struct weir_planner_result result;
+    const struct training_shape plain = {.stages = 1, .workers = 1, .chunks = TRAINING_CHUNKS};
+    const struct search_how how = {.keeps_chunks = true, .workers = true};
+    struct weir_net_options net = training_options(job, &plain);
+    struct search search = {.planner = NULL};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct pipe_options pipe = {.stages = 0};
+    struct args args;
     char text[32];
-    planning.net.pipe.stage_checkpoint = NULL; /* what is searched */
-    plan(bench, &planning, &result);
-    struct training_shape shape = shape_of(job, result.winner);
-    fprintf(bench->text, "planned: %s, %u micro-batches, %u stages, predicted %s\n", shape.schedule,
-            shape.chunks, shape.stages, bench_value_text(result.winner->step, "s", text));
-    for (uint32_t i = 0; i <= planning.count; i++) weir_profile_destroy(planning.profiles[i]);
-    weir_planner_destroy(planning.planner);
+    parse_nothing(bench, job, &args, &pipe);
+    bench_check_faults(
+        search_run(&search, &how, &args, job->model, &net, &pipe, bench->text, &faults), job->topic,
+        &faults);
+    struct training_shape shape = shape_of(job, search.result.winner);
+    fprintf(bench->text, "planned: %s, predicted %s\n", search.repeat,
+            bench_value_text(search.result.winner->step, "s", text));
+    search_clean_up(&search);
     return shape;
 }

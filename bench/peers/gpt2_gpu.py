@@ -123,7 +123,8 @@ def make_batch(torch, a):
 
 
 def make(torch, name, arguments):
-    model = make_gpt(torch, arguments).to(arguments.device)
+    dtype = torch.bfloat16 if name.endswith("-bf16") else torch.float32
+    model = make_gpt(torch, arguments).to(arguments.device, dtype)
 
     def compute_loss(model, tokens, target):
         logits = model(tokens)

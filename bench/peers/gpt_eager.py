@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Times a training step of a GPT in PyTorch on the CPU: what models/gpt-s and gpt-m of Weir's
-benches are to be compared with. f32, scaled_dot_product_attention, fused AdamW, clipping at 1,
-eager and compiled; no dropout. The model is gpt2_gpu.py's with a head of its own.
+benches are to be compared with. f32, or bf16 in two ways: by autocast over f32 parameters, and with
+all that the model holds in bf16; scaled_dot_product_attention, fused AdamW, clipping at 1, eager and
+compiled; no dropout. The model is gpt2_gpu.py's with a head of its own.
 
     python gpt_eager.py                      all variants, interleaved in random order
     python gpt_eager.py --variants eager     one of them
@@ -13,10 +14,12 @@ import gpt2_gpu
 import peer
 
 VARIANTS = ["eager", "compile"]
+VARIANTS_BF16 = [name + way for way in ("-autocast", "-bf16") for name in VARIANTS]
 
 
 def make_parser(doc, variants):
     parser = peer.common_arguments(doc.split("\n", 1)[0], variants, "cpu")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=256)
@@ -29,5 +32,6 @@ def make_parser(doc, variants):
 
 
 if __name__ == "__main__":
-    peer.run(make_parser(__doc__, VARIANTS).parse_args(), VARIANTS, gpt2_gpu.make,
+    arguments = make_parser(__doc__, VARIANTS + VARIANTS_BF16).parse_args()
+    peer.run(arguments, VARIANTS_BF16 if arguments.dtype == "bf16" else VARIANTS, gpt2_gpu.make,
              gpt2_gpu.load, gpt2_gpu.expect)

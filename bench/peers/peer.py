@@ -8,10 +8,11 @@ from pinned memory, zeroes gradients, does forward, loss and backward, clips, up
 optimizer, and ends with a synchronisation: what it says in seconds is all of that. Warm-up
 compiles.
 
-On the CPU steps are in f32, by as many threads as asked for, of one OpenMP team. What is fair is an
-allocator that keeps its memory: by default glibc gives every large tensor back to the system at
-once and takes page faults for the next one, which halves the speed of convolutions. So the script
-starts itself again with one arena that never maps, never trims and uses huge pages.
+On the CPU steps are in f32 but where a variant's name says bf16, by as many threads as asked for,
+of one OpenMP team. What is fair is an allocator that keeps its memory: by default glibc gives every
+large tensor back to the system at once and takes page faults for the next one, which halves the
+speed of convolutions. So the script starts itself again with one arena that never maps, never trims
+and uses huge pages.
 (MALLOC_MMAP_THRESHOLD_ alone does not do: values above 32 MiB are ignored, and the thread of the
 backward pass has an arena of its own.)
 """
@@ -138,7 +139,7 @@ class Trainer:
         return [t.to(memory_format=channels_last) if last and t.dim() == 4 else t for t in placed]
 
     def loss(self, model):
-        enabled = not self.arguments.f32
+        enabled = not self.arguments.f32 or self.name.endswith("-autocast")
         with self.torch.autocast(self.arguments.device, self.torch.bfloat16, enabled=enabled):
             return self.compute_loss(model, *self.place(self.batch))
 
