@@ -54,7 +54,7 @@
 #ifndef WEIR_H
 #define WEIR_H
 
-#include "weir_base.h"
+#include "weir_world.h"
 
 #ifdef __cplusplus
 #pragma GCC system_header
@@ -381,6 +381,11 @@ struct weir_pipe_options {
     const struct weir_search_options *search; /**< as in weir_table_options; lives as long as the
                                                    pipe */
     enum weir_copy_by copy_by;                /**< to or from GPUs; CPUs have one way only */
+    /** The processes that share the workers, or NULL: this one has them all. Every one builds the
+     * same pipe, of the same options, and then every call that names the pipe is made on all, in
+     * the same order. Rank r of R has the workers w with w * R / workers == r, and the stages of
+     * these; there are at least R. On CPUs. The world outlives the pipe. */
+    const struct weir_world *world;
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
     { .size = sizeof(struct weir_pipe_options), .chunks = 1, .schedule = "1f1b" }

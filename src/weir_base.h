@@ -55,7 +55,8 @@ extern "C" {
     X(ERR_BACKEND, -22, "a numerical library, or a device's driver, failed")                       \
     X(ERR_DEVICE, -23, "a device failed")                                                          \
     X(ERR_LOSS, -24,                                                                               \
-      "no such loss, or one without target: take cross_entropy, bce_with_logits, mse, or NULL")
+      "no such loss, or one without target: take cross_entropy, bce_with_logits, mse, or NULL")    \
+    X(ERR_PEER, -25, "another process of the world, or the way to it, failed")
 
 enum weir_status {
 #define WEIR_STATUS_ENUM(name, value, text) WEIR_##name = (value),

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A world: the processes that one pipe runs in. Each is a rank with some of the workers; the engine
+ * knows the others by the calls below alone, as it knows a device by its calls. Worlds are MPI's
+ * (weir_world_mpi), or whoever's fills in the table.
+ *
+ * Messages. A channel leads from one rank to another and keeps order: of two messages on it the one
+ * that was sent first is received by the receive that was begun first. Channels with the same
+ * number between other ranks, or the other way, have nothing to do with it. A message carries a
+ * tag; a receive does not choose by it, test says which came. Memory belongs to the world from send
+ * or receive until test has said that the request ended.
+ *
+ * Progress. Only inside a call, of either end: who waits goes on calling test. A message that was
+ * sent before its receive began may be kept by the world, or wait at its sender.
+ *
+ * Errors. Statuses as in weir.h; WEIR_ERR_PEER where a peer or the way to it failed, or a message
+ * was longer than its receive has room for. `reason` says why in words. After any failure the world
+ * is of no use but for `abort` and `close`.
+ *
+ * Threads. From any, one call at a time. No call blocks but open and close, for which every rank
+ * must come: in the same order, with the same arguments.
+ *
+ * @code
+ *   struct weir_world world;
+ *   int status = weir_world_mpi(NULL, NULL, &faults, &world);      // under mpiexec
+ *   options.world = &world;                                        // of weir_pipe_options
+ *   status = weir_pipe_new(&options, &faults, &pipe);              // on every rank
+ *   ...
+ *   weir_pipe_destroy(pipe);
+ *   world.calls->close(world.context);
+ * @endcode
+ */
+#ifndef WEIR_WORLD_H
+#define WEIR_WORLD_H
+
+#include "weir_base.h"
+
+#ifdef __cplusplus
+#pragma GCC system_header
+extern "C" {
+#endif
+
+/** What a tag may be at most: as much as every MPI takes. */
+enum { WEIR_TAG_MOST = 32767 };
+
+/** One end of a message. */
+struct weir_message {
+    void *data; /**< a send only reads it; may be NULL where there are no bytes */
+    size_t bytes;     /**< of a receive: the room there is */
+    uint32_t peer;    /**< the rank at the other end; not this one */
+    uint32_t channel; /**< one that was opened */
+    uint32_t tag;     /**< of a send */
+};
+
+/** A send or receive under way: the world's, from the call that begins it until it has ended. The
+ * caller keeps it where it is. */
+struct weir_request {
+    uintptr_t words[8];
+};
+
+/** What came, of a receive. */
+struct weir_arrival {
+    uint32_t tag;
+    size_t bytes;
+};
+
+struct weir_world_calls {
+    size_t size;
+    /** Opens channels 0 to `count` - 1 between all ranks; those that are open already stay. Blocks.
+     * Collective. */
+    int (*open)(void *context, uint32_t count);
+    int (*send)(void *context, const struct weir_message *message, struct weir_request *request);
+    int (*receive)(void *context, const struct weir_message *message, struct weir_request *request);
+    /** Whether the request has ended; then it is the caller's again, and of a receive `arrival`
+     * (may be NULL) says what came. A send has ended when its memory may be written to again, which
+     * says nothing about its receive. */
+    int (*test)(void *context, struct weir_request *request, bool *ended,
+                struct weir_arrival *arrival);
+    /** Ends a receive to which nothing has come. *ended: false where something had, and then it
+     * goes on to its end by test. */
+    int (*cancel)(void *context, struct weir_request *request, bool *ended);
+    /** Why the last call failed: one line, the world's, until its next call. */
+    const char *(*reason)(void *context);
+    /** Ends all ranks of the world as soon as can be, this process too, with that exit status; does
+     * not return where the world can do that. */
+    void (*abort)(void *context, int exit_status);
+    /** Blocks until every rank has come. Collective. Nothing may be under way. */
+    void (*close)(void *context);
+};
+
+struct weir_world {
+    size_t size;
+    const struct weir_world_calls *calls;
+    void *context;
+    uint32_t rank, rank_count;
+    uint32_t host_rank, host_count; /**< among the ranks of this host */
+    char name[96];                  /**< the library and its version, for people */
+    char host[64];
+};
+
+/** Joins the world that a launcher (mpiexec, srun) started this process in, by the first MPI that
+ * is found: what `library` names (NULL: the environment's WEIR_MPI), else libmpi_abi.so.1 beside
+ * the mpiexec of PATH (../lib), else of the loader's path. It must have MPI 5's standard ABI, or be
+ * the small library that tools/mpi/shim.c becomes by its own mpicc. Each is opened at run time;
+ * nothing is linked. Blocks; once in a process; on the thread that will call close. A process of no
+ * launcher is a world of one. WEIR_ERR_NOT_FOUND where there is no MPI, WEIR_ERR_UNSUPPORTED where
+ * it has no such ABI or cannot be called from several threads in turn, WEIR_ERR_PEER where it
+ * cannot start; every reason is in `faults`. */
+int weir_world_mpi(const struct weir_allocator *allocator, const char *library,
+                   struct weir_faults *faults, struct weir_world *world);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
