@@ -2,6 +2,7 @@
 #include "peer.h"
 
 #include <jansson.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static json_t *answer(struct peer *peer) {
 
 static void start(struct peer *peer, const char *command) {
     int to[2], from[2];
-    if (pipe(to) != 0 || pipe(from) != 0) bench_die("no pipe for the peer");
+    /* closed in later peers: a program ends when the last who may write to it has closed */
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) bench_die("no pipe for the peer");
     fflush(NULL);
     peer->process = fork();
     if (peer->process == 0) {
