@@ -33,8 +33,8 @@ struct threads_operation {
     size_t filled; /**< of a receive: from here on, of its message's bytes */
     /* of a send */
     enum threads_place place;
-    bool copied;     /**< its bytes, by send */
-    uint8_t *bytes;  /**< the message's, once read */
+    bool copied;     /**< its bytes, by send; else they are read at WANTED's end */
+    uint8_t *bytes;  /**< the message's, as they were when it was sent until then */
     uint64_t number; /**< on its way */
     uint32_t draws[THREADS_PLACES];
     uint32_t calls_left; /**< of the wait … */

@@ -64,9 +64,19 @@ static bool is_due(struct threads_operation *send) {
     return send->until_ns == 0 || weir__now_ns() >= send->until_ns;
 }
 
+static void expect_unwritten(const struct threads_operation *send) {
+    size_t bytes = send->message.bytes;
+    if (bytes > 0 && memcmp(send->bytes, send->message.data, bytes) != 0)
+        threads_misuse(send->rank, "a send's memory was written to before its end");
+}
+
 static void read_bytes(struct threads_operation *send) {
-    send->bytes = threads_take(send->message.bytes, 1);
+    expect_unwritten(send);
     if (send->message.bytes > 0) memcpy(send->bytes, send->message.data, send->message.bytes);
+}
+
+static bool is_read(const struct threads_operation *send) {
+    return send->copied || send->place > THREADS_WANTED;
 }
 
 static void match(struct threads_operation *send, struct threads_operation *receive) {
@@ -120,7 +130,7 @@ void threads_progress(const struct threads_rank *rank) {
     struct threads_operation *each = rank->owner->operations;
     for (; each != NULL; each = each->next) {
         if (each->receives) continue;
-        if (each->rank == rank && each->bytes != NULL && each->end_calls > 0) each->end_calls--;
+        if (each->rank == rank && is_read(each) && each->end_calls > 0) each->end_calls--;
         while (advance(each, rank)) continue;
     }
 }
@@ -170,7 +180,8 @@ static void begin_send(struct threads_operation *send) {
     send->number = way_of(send)->sent++;
     draw(send);
     go_on(send, THREADS_LEAVES);
-    if (send->copied) read_bytes(send);
+    send->bytes = threads_take(send->message.bytes, 1);
+    if (send->message.bytes > 0) memcpy(send->bytes, send->message.data, send->message.bytes);
     send->rank->owner->counts.sent++;
     send->rank->owner->counts.copied += send->copied;
 }
@@ -219,10 +230,8 @@ static bool is_poison(const uint8_t *memory, size_t bytes) {
 }
 
 static int end_send(struct threads_operation *send, bool *ended) {
-    if (send->bytes == NULL || send->end_calls > 0) return WEIR_OK;
-    if (send->message.bytes > 0 &&
-        memcmp(send->bytes, send->message.data, send->message.bytes) != 0)
-        return threads_misuse(send->rank, "a send's memory was written to before its end");
+    if (!is_read(send) || send->end_calls > 0) return WEIR_OK;
+    expect_unwritten(send);
     send->request = NULL;
     *ended = true;
     if (send->place == THREADS_RECEIVED) threads_drop(send);
@@ -313,6 +322,7 @@ static int test_request(struct threads_rank *rank, struct weir_request *request,
 int threads_test(void *context, struct weir_request *request, bool *ended,
                  struct weir_arrival *arrival) {
     *ended = false;
+    if (arrival != NULL) *arrival = (struct weir_arrival){UINT32_MAX, SIZE_MAX};
     if (!threads_come_in(context)) return WEIR_ERR_ARGUMENT;
     int status = test_request(context, request, ended, arrival);
     threads_go_out(context);
