@@ -38,7 +38,7 @@ struct threads_options {
     uint32_t limit_s;        /**< of a run; 0: THREADS_LIMIT_S */
     uint64_t seed;
     uint32_t delay;    /**< the most calls that one of a message's waits takes, below 65536 */
-    uint32_t delay_us; /**< and the most time, which must pass too */
+    uint32_t delay_us; /**< and the most time, below 32768, which must pass too */
     uint32_t fail_rank, fail_call; /**< that call of that rank fails: 1 is the first, 0 none … */
     enum threads_call fail_kind;   /**< … of this kind */
     uint32_t drop_rank, drop_call; /**< from that call on, of any kind, all of that rank's fail, and
