@@ -12,6 +12,7 @@
 
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 enum { RANKS = 3, CHANNELS = 3, MESSAGES = 5, BYTES_MAX = 40, SEEDS = 200, TURNS = 200, DELAY = 6 };
 
@@ -193,6 +194,44 @@ static int outlive(void *context, struct weir_world *world) {
     return status;
 }
 
+static void wait_until_one_gathered(struct threads_world *world) {
+    for (bool inside = false; !inside; sched_yield()) {
+        pthread_mutex_lock(&world->lock);
+        inside = world->gathered == 1;
+        pthread_mutex_unlock(&world->lock);
+    }
+}
+
+/* Rank 0 closes with a send under way, as it must after a failure, and gives its memory back. The
+ * other receives that meanwhile. */
+static int fail_and_close(void *context, struct weir_world *world) {
+    struct weir_request request;
+    uint8_t data[BYTES_MAX] = {1};
+    bool ended;
+    if (world->rank == 1) {
+        EXPECT_STATUS(world_receive(world, 0, data, sizeof data, &request), WEIR_OK);
+        wait_until_one_gathered(context);
+        EXPECT_STATUS(world_test(world, &request, &ended), WEIR_OK);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        world->calls->close(world->context);
+        return WEIR_OK;
+    }
+    EXPECT_STATUS(world_send(world, 1, data, sizeof data, &request), WEIR_OK);
+    EXPECT_STATUS(world_test(world, &request, &ended), WEIR_ERR_PEER);
+    memset(data, 0, sizeof data);
+    world->calls->close(world->context);
+    return WEIR_OK;
+}
+
+static void test_memory_of_requests_may_be_given_back_after_a_failure(void) {
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct threads_world *world = threads_world_new(
+            &(struct threads_options){.ranks = 2, .channels = 1, .seed = seed, .fail_call = 2});
+        EXPECT_STATUS(threads_world_run(world, fail_and_close, world), WEIR_OK);
+        threads_world_destroy(world);
+    }
+}
+
 static void test_without_a_launcher_nobody_is_told(void) {
     struct threads_world *world = threads_world_new(
         &(struct threads_options){.ranks = 2, .channels = 1, .no_launcher = true});
@@ -225,11 +264,7 @@ static void test_two_threads_in_calls_of_one_rank_are_found(void) {
     struct weir_request request;
     pthread_t thread;
     CHECK_EQ_INT(pthread_create(&thread, NULL, open_on_a_thread, zero), 0);
-    for (bool inside = false; !inside; sched_yield()) {
-        pthread_mutex_lock(&world->lock);
-        inside = world->gathered == 1;
-        pthread_mutex_unlock(&world->lock);
-    }
+    wait_until_one_gathered(world);
     EXPECT_STATUS(world_send(zero, 1, NULL, 0, &request), WEIR_ERR_ARGUMENT);
     EXPECT_STATUS(world_open(one, 2), WEIR_OK);
     pthread_join(thread, NULL);
@@ -311,6 +346,7 @@ static void test_ranks_know_their_hosts(void) {
 WEIR_TEST_SUITE(threads_world, TEST(each_way_keeps_its_order_and_nothing_else_does),
                 TEST(abort_ends_all_that_wait),
                 TEST(a_rank_that_ends_with_a_failure_ends_the_others),
+                TEST(memory_of_requests_may_be_given_back_after_a_failure),
                 TEST(without_a_launcher_nobody_is_told),
                 TEST(a_run_that_hangs_says_what_each_rank_waits_for),
                 TEST(two_threads_in_calls_of_one_rank_are_found),

@@ -95,7 +95,8 @@ __attribute__((format(printf, 2, 3))) int threads_refuse(struct threads_rank *ra
 __attribute__((format(printf, 2, 3))) int threads_misuse(struct threads_rank *rank,
                                                          const char *format, ...);
 
-/** What a call of the rank does for all messages. */
+/** What a call of the rank does for all messages: nothing after a failure, when memory of requests
+ * that have not ended may be gone. */
 void threads_progress(const struct threads_rank *rank);
 /** Forgets it. */
 void threads_drop(struct threads_operation *operation);

@@ -127,7 +127,7 @@ static bool advance(struct threads_operation *send, const struct threads_rank *r
 }
 
 void threads_progress(const struct threads_rank *rank) {
-    struct threads_operation *each = rank->owner->operations;
+    struct threads_operation *each = rank->failed ? NULL : rank->owner->operations;
     for (; each != NULL; each = each->next) {
         if (each->receives) continue;
         if (each->rank == rank && is_read(each) && each->end_calls > 0) each->end_calls--;

@@ -154,13 +154,13 @@ static int world_open(void *context, uint32_t count) {
 /* What must not be at the end: a rank's requests, or, of NULL, messages. */
 static void expect_none(struct threads_world *world, const struct threads_rank *rank) {
     char text[THREADS_TEXT_BYTES];
+    int begin = snprintf(text, sizeof text, "%s at close: ", rank ? "under way" : "not received");
     for (struct threads_operation *each = world->operations; each != NULL; each = each->next) {
         bool is_left = rank != NULL ? each->rank == rank && each->request != NULL
                                     : !each->receives && each->place != THREADS_RECEIVED;
         if (!is_left || is_broken(world)) continue;
-        threads_describe(each, text, sizeof text);
-        threads_misuse(each->rank, "%s at close: %s", rank != NULL ? "under way" : "not received",
-                       text);
+        threads_describe(each, text + begin, sizeof text - (size_t)begin);
+        record(each->rank, text);
     }
 }
 
