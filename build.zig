@@ -17,6 +17,7 @@ const files = @import("build/files.zig");
 const flags_of = @import("build/flags.zig");
 const gpu = @import("build/gpu.zig");
 const levels = @import("build/levels.zig");
+const mpi = @import("build/mpi.zig");
 const package = @import("build/package.zig");
 const page = @import("build/page.zig");
 const portable_folder = @import("build/portable.zig");
@@ -80,6 +81,8 @@ pub fn build(b: *Build) void {
     const results = b.step("results", "Make bench/RESULTS.md and its pictures of bench/results");
     const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer");
     const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
+    const mpi_help = "Run the tests of ranks, and those named after --, with an MPI from PyPI";
+    const test_mpi = b.step("test-mpi", mpi_help);
     const kernel_help = "Print the CUDA kernels' registers and spills; fails if one spills";
     const kernel_report = b.step("kernel-report", kernel_help);
     const test_gpu = b.step("test-gpu", "Run the tests on this machine's GPU; -Dsanitizer=TOOL");
@@ -102,10 +105,11 @@ pub fn build(b: *Build) void {
     if (!b.isRoot()) return;
 
     installCommand(b, options, libraries);
+    mpi.installShim(b);
     train.dependOn(runTrain(b));
     const installed_examples = addExamples(b, options, libraries, examples);
     const bench_program = addBench(b, options, libraries);
-    const test_program: TestProgram = .{
+    var test_program: TestProgram = .{
         .tests = addTestProgram(b, options, libraries),
         .bench = bench_program,
         .examples = installed_examples,
@@ -116,6 +120,8 @@ pub fn build(b: *Build) void {
     if (levels.isNative(options.target)) test_program.tests.step.dependOn(shared);
     tests.dependOn(runTests(b, test_program, &.{}));
     tests_full.dependOn(runTests(b, test_program, &.{"--full"}));
+    test_program.mpi = mpi.bring(b);
+    test_mpi.dependOn(runTests(b, test_program, &.{"world"}));
     addTidy(b, options, libraries, tidy);
     fmt.dependOn(runFormat(b));
     bench.dependOn(runBench(b, bench_program, &.{}));
@@ -514,6 +520,8 @@ const TestProgram = struct {
     examples: *Step,
     fake_cuda: *Compile,
     managed_cuda: *Compile,
+    /// A folder with bin/mpiexec; null: the one of PATH.
+    mpi: ?LazyPath = null,
 };
 
 fn runTests(b: *Build, program: TestProgram, arguments: []const []const u8) *Step {
@@ -529,6 +537,9 @@ fn runTests(b: *Build, program: TestProgram, arguments: []const []const u8) *Ste
     run.addArtifactArg2(program.bench, .{ .prefix = "--bench=", .make_absolute = true });
     addFakeCudaArgument(run, program.fake_cuda);
     gpu.addManaged(run, program.managed_cuda);
+    if (program.mpi) |folder| {
+        run.addDirectoryArg2(folder, .{ .prefix = "--mpi=", .make_absolute = true });
+    }
     run.addArgs(arguments);
     return runHere(b, run);
 }

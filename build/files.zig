@@ -69,7 +69,7 @@ pub fn dataSources(b: *Build) []const []const u8 {
 /// Folders below tests whose files are the test program's; the others are programs, libraries and
 /// data of their own.
 const test_rooms: []const []const u8 =
-    &.{ "cli", "cuda", "engine", "io", "kernels", "net", "schedule" };
+    &.{ "cli", "cuda", "engine", "io", "kernels", "net", "schedule", "world" };
 
 /// The test program's, but for tests/toys.
 pub fn testSources(b: *Build) []const []const u8 {

@@ -100,12 +100,20 @@ struct weir_world {
 
 /** Joins the world that a launcher (mpiexec, srun) started this process in, by the first MPI that
  * is found: what `library` names (NULL: the environment's WEIR_MPI), else libmpi_abi.so.1 beside
- * the mpiexec of PATH (../lib), else of the loader's path. It must have MPI 5's standard ABI, or be
- * the small library that tools/mpi/shim.c becomes by its own mpicc. Each is opened at run time;
- * nothing is linked. Blocks; once in a process; on the thread that will call close. A process of no
- * launcher is a world of one. WEIR_ERR_NOT_FOUND where there is no MPI, WEIR_ERR_UNSUPPORTED where
- * it has no such ABI or cannot be called from several threads in turn, WEIR_ERR_PEER where it
- * cannot start; every reason is in `faults`. */
+ * the mpiexec of PATH (../lib), else libweir_mpi.so beside the program or in its ../lib, else
+ * libmpi_abi.so.1 of the loader's path. It must have MPI 5's standard ABI, or be libweir_mpi.so:
+ * what build/mpi_shim.c becomes by another MPI's mpicc. Each is opened at run time and stays;
+ * nothing is linked. Blocks, for every rank must come; on the thread that will call close.
+ *
+ * A process of no launcher, or of one that started it alone, is a world of one and needs no MPI.
+ * Close ends MPI, which cannot start again in this process; a program that started MPI itself, with
+ * MPI_THREAD_SERIALIZED at least, goes on to end it after close.
+ *
+ * WEIR_ERR_NOT_FOUND where there is no MPI or it does not open, WEIR_ERR_UNSUPPORTED where it has
+ * no such ABI or cannot be called from several threads in turn, WEIR_ERR_PEER where it cannot start
+ * or is not the launcher's (its world is not of the size that the launcher says), and
+ * WEIR_ERR_OUT_OF_MEMORY; every reason is in `faults`. Some MPIs end the process themselves where
+ * they cannot start. */
 int weir_world_mpi(const struct weir_allocator *allocator, const char *library,
                    struct weir_faults *faults, struct weir_world *world);
 

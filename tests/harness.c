@@ -272,6 +272,10 @@ const char *test_zig(void) {
     return settings.zig;
 }
 
+const char *test_mpi_path(void) {
+    return settings.mpi;
+}
+
 const char *test_fake_cuda_path(void) {
     return settings.fake_cuda;
 }

@@ -154,6 +154,8 @@ const char *test_install_prefix(void);
 const char *test_bench(void);
 /** The Zig that built this, or NULL: skip then. */
 const char *test_zig(void);
+/** A folder with bin/mpiexec that tests of ranks must take, or NULL: PATH's, else skip. */
+const char *test_mpi_path(void);
 /** The library with the emulated CUDA kernels and the fake driver, or NULL: skip then. */
 const char *test_fake_cuda_path(void);
 /** Whether the tests run on the machine's own GPUs (tests/real_gpu.h). */
@@ -200,6 +202,7 @@ struct test_settings {
     const char *fake_cuda;
     const char *managed_cuda;
     const char *bench;
+    const char *mpi;
     const char *cuda_driver; /**< WEIR_CUDA_DRIVER, as every test finds it; NULL: none */
     bool full;               /**< test_is_full */
     bool gpu;                /**< on the machine's own */

@@ -114,7 +114,8 @@ static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
                  {"--zig", &settings->zig},
                  {"--fake-cuda", &settings->fake_cuda},
                  {"--managed-cuda", &settings->managed_cuda},
-                 {"--bench", &settings->bench}};
+                 {"--bench", &settings->bench},
+                 {"--mpi", &settings->mpi}};
     const struct {
         const char *key;
         uint64_t least, most;

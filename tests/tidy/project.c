@@ -79,6 +79,7 @@ static bool is_compiled(const char *path) {
                                           "tests/kernels/",
                                           "tests/net/",
                                           "tests/schedule/",
+                                          "tests/world/",
                                           "tests/tidy/",
                                           "tests/embed/",
                                           "tests/fuzz/",
