@@ -15,7 +15,6 @@
  * The library never exits, aborts on an operating error, prints, or touches signals.
  *
  * Losses of micro-batches are summed: `loss_weight` makes means of them (struct weir_task).
- *
  * Life. (1) Describe stages and inputs; the descriptions are copied, their contexts are not and
  * must outlive the pipe. (2) weir_pipe_new checks everything, lists every fault, plans, allocates
  * all memory and starts the workers. (3) weir_pipe_prepare and _infer add further row counts. (4)
@@ -183,7 +182,7 @@ struct weir_stage_bytes {
 
 /** Given to `attach`: where this stage's lasting memory is, on a GPU in its memory. Zeroed, touched
  * by this thread, 64-byte aligned; NULL where the stage asked for no bytes, and gradients and
- * optimizer where there is nothing to learn: with infer_only, and in a stage without backward. */
+ * optimizer where nothing learns: with infer_only, and in a stage without backward. */
 struct weir_attachment {
     void *parameters;
     void *gradients;
@@ -196,13 +195,12 @@ struct weir_attachment {
                            kernels share them by threads that are bound as the worker is */
 };
 
-/** Returns 0, or any other value: the step then ends with it (a positive value unchanged). Called
- * on the stage's worker thread only. */
+/** 0, or any other value: the step ends with it (a positive one unchanged). On the worker's thread.
+ */
 typedef int weir_task_fn(void *context, const struct weir_task *task);
 
-/** A stage's code. `forward` is required; `recompute` where a checkpoint mode asks for it;
- * `backward`, or both of the split pair, for training, unless the stage has no_backward. The others
- * are optional. */
+/** A stage's code. Needed are `forward`; `recompute` where a checkpoint mode asks for it; and for
+ * training `backward`, or both of the split pair, unless the stage has no_backward. */
 struct weir_stage_calls {
     weir_task_fn *forward; /**< FORWARD, INFER and, where recompute will make `saved` later,
                                 FORWARD_CHECKPOINT: `saved` is there in the first alone */
@@ -381,10 +379,7 @@ struct weir_pipe_options {
     const struct weir_search_options *search; /**< as in weir_table_options; lives as long as the
                                                    pipe */
     enum weir_copy_by copy_by;                /**< to or from GPUs; CPUs have one way only */
-    /** The processes that share the workers, or NULL: this one has them all. Every one builds the
-     * same pipe, of the same options, and then every call that names the pipe is made on all, in
-     * the same order. Rank r of R has the workers w with w * R / workers == r, and the stages of
-     * these; there are at least R. On CPUs. The world outlives the pipe. */
+    /** The processes that share the workers (weir_world.h), or NULL: this one has them all. */
     const struct weir_world *world;
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
@@ -405,6 +400,7 @@ struct weir_step {
     bool accumulate_last;      /**< the update follows */
     bool no_update;            /**< stop after the norm: gradients stay to be read */
     void *user;
+    uint32_t flags; /**< the caller's own: all ranks' results have the flags of all */
 };
 #define WEIR_STEP_INIT                                                                             \
     { .size = sizeof(struct weir_step), .accumulate_first = true, .accumulate_last = true }
@@ -413,6 +409,7 @@ struct weir_step_result {
     double loss;          /**< over this mini-batch */
     double gradient_norm; /**< global, before clipping; NaN where no norm was taken */
     bool updated;
+    uint32_t flags;          /**< of the step, on any rank; written where it ran */
     uint64_t ns;             /**< from submission to the last worker's end */
     struct weir_error error; /**< status WEIR_OK, or the first failure */
 };
@@ -623,7 +620,7 @@ struct weir_place {
     char cache[32];    /**< the nearest cache that its cores share, "L3", or "" */
 };
 
-/** Where the pipe's worker runs. */
+/** Where the pipe's worker runs. WEIR_ERR_NOT_FOUND: on another rank. */
 int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place);
 
 /* ---- what steps did -------------------------------------------------------------------------- */

@@ -17,6 +17,15 @@
  * was longer than its receive has room for. `reason` says why in words. After any failure the world
  * is of no use but for `abort` and `close`.
  *
+ * A pipe in a world. Every rank builds the same pipe, of the same options, and then every call that
+ * names the pipe is made on all of them, in the same order, with the same arguments. Rank r of R
+ * has the workers w with w * R / workers == r, rounded down, and their stages; there are at least
+ * R, on CPUs. Each rank reads of a step's inputs what enters its stages. Loss, norm, outputs, input
+ * gradients, flags and failures come to all: a step that fails on one rank fails on all of them.
+ * Memory is planned for all workers, and taken for the rank's own; the attachment of another's
+ * stage is empty. weir_pipe_read gives what is read to all ranks, and weir_pipe_write writes on the
+ * stage's; what they name there counts on that rank alone. Nothing is traced.
+ *
  * Threads. From any, one call at a time. No call blocks but open and close, for which every rank
  * must come: in the same order, with the same arguments.
  *
@@ -45,7 +54,7 @@ enum { WEIR_TAG_MOST = 32767 };
 
 /** One end of a message. */
 struct weir_message {
-    void *data; /**< a send only reads it; may be NULL where there are no bytes */
+    void *data;       /**< a send only reads it; may be NULL where there are no bytes */
     size_t bytes;     /**< of a receive: the room there is */
     uint32_t peer;    /**< the rank at the other end; not this one */
     uint32_t channel; /**< one that was opened */

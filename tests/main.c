@@ -110,12 +110,10 @@ static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
     struct test_settings *settings = &out->runner.settings;
     const struct {
         const char *key, **value;
-    } texts[] = {{"--prefix", &settings->install_prefix},
-                 {"--zig", &settings->zig},
-                 {"--fake-cuda", &settings->fake_cuda},
-                 {"--managed-cuda", &settings->managed_cuda},
-                 {"--bench", &settings->bench},
-                 {"--mpi", &settings->mpi}};
+    } texts[] = {
+        {"--prefix", &settings->install_prefix}, {"--zig", &settings->zig},
+        {"--fake-cuda", &settings->fake_cuda},   {"--managed-cuda", &settings->managed_cuda},
+        {"--bench", &settings->bench},           {"--mpi", &settings->mpi}};
     const struct {
         const char *key;
         uint64_t least, most;

@@ -32,7 +32,7 @@ static bool per_micro_batch(const struct weir_table *table, uint32_t action) {
 static uint32_t find_message(const struct lowering *lowering, uint32_t from, uint32_t receiver,
                              bool skip) {
     assert(from < lowering->table->action_count);
-    const struct weir__message *messages = lowering->exchange->messages;
+    const struct weir__link_message *messages = lowering->exchange->messages;
     uint32_t m = lowering->first_sent[from];
     while (m != WEIR__NO_MESSAGE && (messages[m].receiver != receiver || messages[m].skip != skip))
         m = messages[m].next_sent;
@@ -42,7 +42,7 @@ static uint32_t find_message(const struct lowering *lowering, uint32_t from, uin
 static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t receiver, uint32_t m) {
     assert(sender != receiver && sender < lowering->table->worker_count);
     assert(m < lowering->exchange->message_count);
-    const struct weir__message *messages = lowering->exchange->messages;
+    const struct weir__link_message *messages = lowering->exchange->messages;
     uint32_t other = lowering->links[sender];
     while (other != WEIR__NO_MESSAGE && messages[other].receiver != receiver)
         other = lowering->next_link[other];
@@ -52,7 +52,7 @@ static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t rec
     return lowering->exchange->link_count++;
 }
 
-static void append(struct weir__message *messages, uint32_t m, uint32_t *first, uint32_t *last,
+static void append(struct weir__link_message *messages, uint32_t m, uint32_t *first, uint32_t *last,
                    bool sent) {
     if (*first == WEIR__NO_MESSAGE)
         *first = m;
@@ -70,13 +70,13 @@ static void add_message(struct lowering *lowering, uint32_t from, uint32_t reade
     assert(exchange->message_count < exchange->message_room);
     uint32_t m = exchange->message_count++;
     uint32_t sender = weir__table_worker_of(lowering->table, from);
-    exchange->messages[m] = (struct weir__message){.from = from,
-                                                   .reader = reader,
-                                                   .sender = sender,
-                                                   .receiver = receiver,
-                                                   .skip = skip,
-                                                   .next_sent = WEIR__NO_MESSAGE,
-                                                   .next_read = WEIR__NO_MESSAGE};
+    exchange->messages[m] = (struct weir__link_message){.from = from,
+                                                        .reader = reader,
+                                                        .sender = sender,
+                                                        .receiver = receiver,
+                                                        .skip = skip,
+                                                        .next_sent = WEIR__NO_MESSAGE,
+                                                        .next_read = WEIR__NO_MESSAGE};
     exchange->messages[m].link = link_of(lowering, sender, receiver, m);
     append(exchange->messages, m, &lowering->first_sent[from], &lowering->last_sent[from], true);
     append(exchange->messages, m, &lowering->first_read[reader], &lowering->last_read[reader],
@@ -112,7 +112,7 @@ static void add(struct weir__exchange *exchange, uint32_t *at, enum weir__operat
 static void lower_late(struct lowering *lowering) {
     const struct weir_table *table = lowering->table;
     struct weir__exchange *exchange = lowering->exchange;
-    const struct weir__message *messages = exchange->messages;
+    const struct weir__link_message *messages = exchange->messages;
     uint32_t at = 0;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         exchange->begin[w] = at;
@@ -161,7 +161,7 @@ static void share_out(const struct weir__exchange *exchange, const struct moment
     }
     for (uint32_t w = 0; w < exchange->worker_count; w++) begin[w + 1] += begin[w];
     for (uint32_t k = 0; k < exchange->message_count; k++) {
-        const struct weir__message *message = &exchange->messages[moments[k].message];
+        const struct weir__link_message *message = &exchange->messages[moments[k].message];
         share[begin[message->sender]++] = moments[k];
         share[begin[message->receiver]++] = moments[k];
     }

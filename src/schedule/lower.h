@@ -9,7 +9,7 @@
 #include "schedule/action.h"
 #include "weir_predict.h"
 
-struct weir__message {
+struct weir__link_message {
     uint32_t from;             /**< the action whose result it is */
     uint32_t reader;           /**< the first action that reads it */
     uint32_t sender, receiver; /**< workers */
@@ -32,7 +32,7 @@ struct weir__exchange {
     uint32_t worker_count, action_count;
     uint32_t message_count, link_count;
     uint32_t message_room, operation_room;
-    struct weir__message *messages;
+    struct weir__link_message *messages;
     uint32_t *begin; /**< [worker + 1] */
     struct weir__operation *operations;
 };

@@ -100,7 +100,7 @@ static uint32_t place_of(const struct weir__exchange *program, uint32_t worker,
 static void expect_lowered(const struct weir_table *table, const struct weir__exchange *program) {
     uint32_t actions = 0;
     for (uint32_t m = 0; m < program->message_count; m++) {
-        const struct weir__message *message = &program->messages[m];
+        const struct weir__link_message *message = &program->messages[m];
         uint32_t sender = weir__table_worker_of(table, message->from);
         uint32_t receiver = weir__table_worker_of(table, message->reader);
         EXPECT_EQ_UINT(message->sender, sender);

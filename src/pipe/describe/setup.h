@@ -69,6 +69,19 @@ static inline struct weir__device_facts weir__setup_device(const struct weir__se
     bool named = worker < setup->options.device_count;
     return named ? setup->devices[worker] : (struct weir__device_facts){0, true};
 }
+/** The rank that has the worker, of `workers` in the table. */
+static inline uint32_t weir__setup_rank(const struct weir__setup *setup, uint32_t worker,
+                                        uint32_t workers) {
+    assert(worker < workers);
+    if (setup->options.world == NULL) return 0;
+    return (uint32_t)((uint64_t)worker * setup->options.world->rank_count / workers);
+}
+/** Whether both reach the same memory by the same addresses. */
+static inline bool weir__setup_shares(const struct weir__setup *setup, uint32_t a, uint32_t b,
+                                      uint32_t workers) {
+    return weir__setup_rank(setup, a, workers) == weir__setup_rank(setup, b, workers) &&
+           weir__setup_device(setup, a).memory == weir__setup_device(setup, b).memory;
+}
 /** Whether copies of a lane, between two devices with memories of their own, probably pass through
  * pinned memory: the reader's does not reach the source's. Sure when they are open. */
 static inline bool weir__setup_hops(const struct weir__setup *setup, uint32_t reader,

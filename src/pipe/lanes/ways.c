@@ -109,8 +109,6 @@ static void choose_alone(const struct choosing *c, uint32_t number, bool busy) {
     struct weir__prepared_copy *copy = &c->prepared->copies[number];
     enum weir__link_kind kind = kind_of(c, &c->prepared->lanes[copy->lane]);
     uint32_t blocks = weir__way_blocks(kind, copy->bytes, busy);
-    copy->unit = number;
-    copy->next = WEIR__NO_COPY;
     copy->blocks_max = blocks;
     copy->by_kernel = c->by == WEIR_COPY_BY_KERNEL || c->by == WEIR_COPY_BY_BATCH;
     if (c->by == WEIR_COPY_BY_CHOICE)
@@ -172,12 +170,14 @@ static void choose_call(const struct choosing *c, const struct weir__call *call)
     struct weir__prepared_copy *copies = c->prepared->copies;
     bool together = c->by == WEIR_COPY_BY_CHOICE || c->by == WEIR_COPY_BY_BATCH;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        if (copies[i].lane == WEIR__NO_LANE) continue;
+        copies[i].unit = i;
+        copies[i].next = WEIR__NO_COPY;
+        if (!weir__has_stream(c->prepared, &copies[i])) continue;
         choose_alone(c, i, is_busy(c, &copies[i]));
         if (together) copies[i].unit = WEIR__NO_COPY;
     }
     for (uint32_t i = call->copy_begin; together && i < call->copy_end; i++) {
-        if (copies[i].lane == WEIR__NO_LANE || copies[i].unit != WEIR__NO_COPY) continue;
+        if (!weir__has_stream(c->prepared, &copies[i]) || copies[i].unit != WEIR__NO_COPY) continue;
         bool joins = may_join(c, &copies[i], &copies[i]) &&
                      pays(c, i, call->copy_end, is_busy(c, &copies[i]));
         if (joins)
@@ -197,7 +197,8 @@ struct weir_plan_copies weir__ways_count(const struct weir__row_plan *prepared, 
     struct weir_plan_copies count = {0};
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];
-        if (copy->lane == WEIR__NO_LANE || prepared->lanes[copy->lane].worker != worker) continue;
+        if (!weir__has_stream(prepared, copy) || prepared->lanes[copy->lane].worker != worker)
+            continue;
         bool alone = copy->unit == i && copy->next == WEIR__NO_COPY;
         count.by_engine += !copy->by_kernel;
         count.by_kernel += copy->by_kernel && alone;

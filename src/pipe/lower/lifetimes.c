@@ -202,8 +202,7 @@ static bool must_copy(const struct builder *b, uint32_t from_worker, uint32_t to
     assert(to_worker < b->prepared->table->worker_count);
     if (from_worker == to_worker) return false;
     return b->setup->options.link == WEIR_LINK_COPY ||
-           weir__setup_device(b->setup, from_worker).memory !=
-               weir__setup_device(b->setup, to_worker).memory;
+           !weir__setup_shares(b->setup, from_worker, to_worker, b->prepared->table->worker_count);
 }
 
 /* Whether the caller's memory is not the worker's. */
@@ -211,20 +210,27 @@ static bool is_apart(const struct builder *b, uint32_t worker) {
     return weir__setup_device(b->setup, worker).memory != 0;
 }
 
-/* The lane of what comes `from` there; copies between devices whose work is done at once need none.
- */
+static bool is_of_ranks(const struct builder *b, uint32_t worker, uint32_t from) {
+    uint32_t workers = b->prepared->table->worker_count;
+    return from != WEIR__FROM_CALLER &&
+           weir__setup_rank(b->setup, worker, workers) != weir__setup_rank(b->setup, from, workers);
+}
+
+/* The lane of what comes `from` there; copies within a rank between devices whose work is done at
+ * once need none. */
 static void find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
     struct weir__row_plan *prepared = b->prepared;
-    bool caller = from == WEIR__FROM_CALLER;
+    bool caller = from == WEIR__FROM_CALLER, of_ranks = is_of_ranks(b, worker, from);
     assert(worker < prepared->table->worker_count && worker != from);
     *lane = WEIR__NO_LANE;
-    if (weir__setup_device(b->setup, worker).synchronous &&
+    if (!of_ranks && weir__setup_device(b->setup, worker).synchronous &&
         (caller || weir__setup_device(b->setup, from).synchronous))
         return;
     for (*lane = 0; *lane < prepared->lane_count; ++*lane)
         if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from) return;
     const struct weir__lane added = {.worker = worker,
                                      .from = from,
+                                     .of_ranks = of_ranks,
                                      .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
                                      .hops = !caller && weir__setup_hops(b->setup, worker, from)};
     (void)weir__pool_add(&prepared->pool, &prepared->lanes, &prepared->lane_count,

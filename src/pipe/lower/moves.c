@@ -31,6 +31,21 @@ static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uin
     return life;
 }
 
+static bool same_rank(const struct builder *b, uint32_t a, uint32_t c) {
+    uint32_t workers = b->prepared->table->worker_count;
+    return weir__setup_rank(b->setup, weir__lifetimes_worker_of(b, a), workers) ==
+           weir__setup_rank(b->setup, weir__lifetimes_worker_of(b, c), workers);
+}
+
+/* A gradient's use; what comes from another rank is put where it is used. */
+static void use_gradient(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
+                         uint32_t j) {
+    uint32_t portal = b->grad_portal_of[b->route_first[r] + k];
+    if (!same_rank(b, t->stage, b->setup->routes[r].readers[k]))
+        add_move(b, t, r, portal, WEIR__PORTAL_DO_ARRIVE_GRADIENT, NULL, 0);
+    add_move(b, t, r, portal, WEIR__PORTAL_DO_USE_GRADIENT, &t->views->skip_grads[j].data, 0);
+}
+
 static void stash_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
                         const struct weir__kind_facts *kind) {
     const struct weir_skip_route *route = &b->setup->routes[r];
@@ -41,13 +56,21 @@ static void stash_moves(struct builder *b, const struct touching *t, uint32_t r,
     for (uint32_t k = 0; forward && k < route->reader_count; k++) {
         bool again = false; /* an earlier reader on the same worker has put this portal */
         for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
-        if (!again)
+        if (!again && same_rank(b, t->stage, route->readers[k]))
             add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT, NULL, portal_life(b, r, k, t->i));
         add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_RESET_GRADIENT, NULL, 0);
     }
-    if ((kind->reads & WEIR__SKIP_GRADS_IN) && route->differentiable)
-        add_move(b, t, r, grad_portal_of[0], WEIR__PORTAL_DO_USE_GRADIENT,
-                 &t->views->skip_grads[j].data, 0);
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && route->differentiable) use_gradient(b, t, r, 0, j);
+}
+
+/* Whether the k-th reader is the first of its worker's, and the forward its first use, of a value
+ * that another rank stashes. */
+static bool is_first_of_another_rank(const struct builder *b, const struct touching *t,
+                                     const struct weir_skip_route *route, uint32_t k) {
+    bool again = false;
+    for (uint32_t o = 0; o < k; o++)
+        again |= weir__lifetimes_worker_of(b, route->readers[o]) == t->worker;
+    return t->first && !again && !same_rank(b, route->source, t->stage);
 }
 
 static void reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
@@ -57,13 +80,17 @@ static void reader_moves(struct builder *b, const struct touching *t, uint32_t r
     assert(k < route->reader_count && route->readers[k] == t->stage);
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
+    if ((kind->reads & WEIR__SKIPS_IN) && is_first_of_another_rank(b, t, route, k))
+        add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_ARRIVE, NULL, portal_life(b, r, k, t->i));
     if (kind->reads & WEIR__SKIPS_IN)
         add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, &t->views->skips[j].data, 0);
     if (!route->differentiable) return;
+    if (t->first && !same_rank(b, route->source, t->stage))
+        add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_RESET_GRADIENT, NULL, 0);
     if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count)
-        add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT,
-                 &t->views->skip_grads[j].data, 0);
-    if (kind->writes & WEIR__SKIP_GRADS_OUT)
+        use_gradient(b, t, r, k + 1, j);
+    uint32_t user = k == 0 ? route->source : route->readers[k - 1];
+    if ((kind->writes & WEIR__SKIP_GRADS_OUT) && same_rank(b, user, t->stage))
         add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT, NULL, 0);
 }
 

@@ -27,10 +27,12 @@ struct weir__needed_wait {
 
 /** A stream of copies to a worker, from another's memory or the caller's. There is one wherever
  * one of the two devices runs behind its host; copies of a lane run in order. The reader's thread
- * gives it work. */
+ * gives it work. And there is one between two workers of different ranks, whose copies are messages
+ * (pipe/run/ranks): it has no stream. */
 struct weir__lane {
     uint32_t worker;
     uint32_t from; /**< a worker, or WEIR__FROM_CALLER */
+    bool of_ranks; /**< between two ranks */
     bool may_hop;  /**< two devices with memories of their own: unless one reaches the other, copies
                         pass through WEIR__HOP_SLOTS slots of pinned memory. Else the waits of its
                         units for each other are dropped where the pipe is prepared */
@@ -83,6 +85,8 @@ struct weir__return {
 
 /** What a portal does around a call. */
 enum weir__portal_step {
+    WEIR__PORTAL_DO_ARRIVE, /**< a PUT whose stash is another rank's, before the first use here */
+    WEIR__PORTAL_DO_ARRIVE_GRADIENT,
     WEIR__PORTAL_DO_USE,
     WEIR__PORTAL_DO_USE_GRADIENT,
     WEIR__PORTAL_DO_PUT,            /**< from here on behind the call */
@@ -90,7 +94,7 @@ enum weir__portal_step {
     WEIR__PORTAL_DO_PUT_GRADIENT
 };
 struct weir__portal_move {
-    uint32_t life; /**< PUT: its full life */
+    uint32_t life; /**< PUT, ARRIVE: its full life */
     uint8_t step;  /**< enum weir__portal_step */
     struct weir__portal *portal;
     void **at; /**< puts: the tracker's pointer, which goes in; uses: the view's, which comes out */
@@ -152,8 +156,10 @@ struct weir__arena {
     bool lasting_pinned, working_pinned;
 };
 static inline void *weir__arena_at(const struct weir__arena *arena, size_t offset) {
-    if (offset < arena->lasting_bytes) return (char *)arena->lasting + offset;
-    return (char *)arena->working + (offset - arena->lasting_bytes);
+    bool lasts = offset < arena->lasting_bytes;
+    char *part = (char *)(lasts ? arena->lasting : arena->working);
+    if (part == NULL) return NULL; /* another rank's */
+    return part + (lasts ? offset : offset - arena->lasting_bytes);
 }
 /** Where the block begins; NULL for WEIR__NO_BLOCK. */
 static inline void *weir__arena_block(const struct weir__arena *arenas,
@@ -175,7 +181,9 @@ struct weir__bound {
     struct weir_tied **tied;            /**< [stage]: what its norm and update are given */
     void **workspaces;                  /**< per action of the table */
     struct weir__copy_ends *ends;       /**< per copy */
-    struct weir__copy_stream **streams; /**< per lane, the pipe's */
+    struct weir__copy_stream **streams; /**< per lane, the pipe's; NULL: it is of ranks */
+    struct weir__port **ports;          /**< per lane of ranks: the end of it that this rank has, or
+                                             NULL */
 };
 struct weir__copy_ends {
     void *from, *to;
@@ -259,6 +267,16 @@ static inline uint32_t weir__prepared_made(const struct weir__row_plan *prepared
     assert(copy->from_block < prepared->memory.block_count);
     if (copy->made != WEIR__NO_ACTION) return copy->made;
     return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
+}
+/** Whether the copy is given to a stream: one of a lane that is not of ranks. */
+static inline bool weir__has_stream(const struct weir__row_plan *prepared,
+                                    const struct weir__prepared_copy *copy) {
+    return copy->lane != WEIR__NO_LANE && !prepared->lanes[copy->lane].of_ranks;
+}
+/** Whether the copy is a message between ranks. */
+static inline bool weir__is_message(const struct weir__row_plan *prepared,
+                                    const struct weir__prepared_copy *copy) {
+    return copy->lane != WEIR__NO_LANE && prepared->lanes[copy->lane].of_ranks;
 }
 /** What a unit's copies take side by side, each from the beginning of a line on; SIZE_MAX for more
  * than that. */

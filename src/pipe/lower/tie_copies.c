@@ -31,9 +31,11 @@ bool weir__ties_begin(struct builder *b) {
     return !pool->failed;
 }
 
-static uint32_t memory_of(const struct weir__row_plan *prepared, const struct weir__setup *setup,
-                          uint32_t stage) {
-    return weir__setup_device(setup, prepared->stage_worker[stage]).memory;
+/* Whether one stage's worker reaches what is the other's. */
+static bool reaches(const struct weir__row_plan *prepared, const struct weir__setup *setup,
+                    uint32_t a, uint32_t b) {
+    return weir__setup_shares(setup, prepared->stage_worker[a], prepared->stage_worker[b],
+                              prepared->table->worker_count);
 }
 
 /* The use's gradient, which `made` writes last, into a block that the action reads. */
@@ -62,10 +64,9 @@ static void copy_uses(struct builder *b, uint32_t action, uint32_t t) {
     const struct weir__tie_group *tie = &b->setup->ties[t];
     uint32_t *arrived = b->prepared->tie_copies[t].arrived;
     assert(tie->use_count > 1);
-    uint32_t own = memory_of(b->prepared, b->setup, tie->uses[0].stage);
     for (uint32_t u = 1; u < tie->use_count; u++) {
         uint32_t stage = tie->uses[u].stage;
-        if (memory_of(b->prepared, b->setup, stage) != own)
+        if (!reaches(b->prepared, b->setup, stage, tie->uses[0].stage))
             copy_use(b, action, tie, u, b->last_gradient[stage], &arrived[u]);
     }
 }
@@ -79,8 +80,7 @@ void weir__ties_copy(struct builder *b, uint32_t action) {
     for (uint32_t i = 0; call->run != NULL && i < at->tied_count; i++) {
         uint32_t t = at->ties[i], owner = b->setup->ties[t].uses[0].stage;
         assert(t < b->setup->tie_count);
-        bool apart =
-            memory_of(b->prepared, b->setup, owner) != memory_of(b->prepared, b->setup, stage);
+        bool apart = !reaches(b->prepared, b->setup, owner, stage);
         if ((kind->reads & WEIR__TIED_GRADS) && owner == stage) copy_uses(b, action, t);
         if ((kind->writes & WEIR__PARAMETERS) && apart)
             copy_use(b, action, &b->setup->ties[t], 0, b->norm[owner],
@@ -97,7 +97,7 @@ static void point_use(struct weir__row_plan *prepared, const struct weir__setup 
     const struct weir__tie_group *tie = &setup->ties[t];
     const struct weir__tie_use *use = &tie->uses[u];
     const struct weir__tie_copies *copies = &prepared->tie_copies[t];
-    if (memory_of(prepared, setup, use->stage) == memory_of(prepared, setup, stage)) {
+    if (reaches(prepared, setup, use->stage, stage)) {
         weir__prepared_point(prepared, where, prepared->lasting[use->stage].gradients, use->offset);
         return;
     }

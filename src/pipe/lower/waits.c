@@ -109,6 +109,14 @@ static bool add_wait(struct clocks *c, const struct before *before) {
                           sizeof added);
 }
 
+/* A copy between ranks. It has two ends: who reads what it brings waits for its receive, who writes
+ * to what it took waits for its send. A receive may be begun, and a send may end, long before the
+ * other; so of what the reader's thread knows neither tells anything. Both come behind what makes
+ * the message, and behind those before it in the lane. */
+static bool is_message(const struct clocks *c, uint32_t node) {
+    return is_copy(c, node) && weir__is_message(c->prepared, copy_of(c, node));
+}
+
 /* Whether it may go through pinned memory, by another stream than the lane's: then what the lane
  * has done is known to that no better than to others. */
 static bool may_hop(const struct clocks *c, uint32_t node) {
@@ -168,29 +176,9 @@ static uint32_t former_in_slot(const struct clocks *c, uint32_t node) {
     return (uint32_t)n;
 }
 
-static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
-    assert(is_copy(c, node) && copy_of(c, node)->lane != WEIR__NO_LANE);
-    const struct weir__row_plan *p = c->prepared;
-    for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
-        if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
-        uint32_t made = weir__prepared_made(p, &p->copies[i]);
-        if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER)) return false;
-    }
-    uint32_t former = former_in_slot(c, node);
-    if (former != NO_NODE && !list_add(c, count, former, false, WEIR__CAUSE_MEMORY)) return false;
-    return gather_handovers(c, node, count);
-}
-
 static void merge(uint32_t *into, const uint32_t *from, uint32_t lanes) {
     for (uint32_t l = 0; l < lanes; l++)
         if (from[l] > into[l]) into[l] = from[l];
-}
-
-/* Whose thread gives the node its work. */
-static uint32_t owner(const struct clocks *c, uint32_t node) {
-    uint32_t lane = c->node[node].lane;
-    assert(lane < c->lanes);
-    return lane < c->workers ? lane : c->prepared->lanes[lane - c->workers].worker;
 }
 
 static void learn(const struct clocks *c, uint32_t *clock, uint32_t node) {
@@ -198,6 +186,29 @@ static void learn(const struct clocks *c, uint32_t *clock, uint32_t node) {
     assert(done->lane < c->lanes && done->place > 0);
     merge(clock, &c->clock[(size_t)node * c->lanes], c->lanes);
     if (clock[done->lane] < done->place) clock[done->lane] = done->place;
+}
+
+static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
+    assert(is_copy(c, node) && copy_of(c, node)->lane != WEIR__NO_LANE);
+    const struct weir__row_plan *p = c->prepared;
+    for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
+        if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
+        uint32_t made = weir__prepared_made(p, &p->copies[i]);
+        if (is_message(c, node))
+            learn(c, &c->clock[(size_t)node * c->lanes], made); /* its sender looks for that */
+        else if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER))
+            return false;
+    }
+    uint32_t former = former_in_slot(c, node);
+    if (former != NO_NODE && !list_add(c, count, former, false, WEIR__CAUSE_MEMORY)) return false;
+    return gather_handovers(c, node, count);
+}
+
+/* Whose thread gives the node its work. */
+static uint32_t owner(const struct clocks *c, uint32_t node) {
+    uint32_t lane = c->node[node].lane;
+    assert(lane < c->lanes);
+    return lane < c->workers ? lane : c->prepared->lanes[lane - c->workers].worker;
 }
 
 /* What is known when the node's turn comes: by its lane, by its thread, and where the thread does
@@ -211,7 +222,7 @@ static uint32_t *begin_clock(struct clocks *c, uint32_t node) {
     if (last != NO_NODE)
         memcpy(clock, &c->clock[(size_t)last * c->lanes], c->lanes * sizeof *clock);
     clock[own] = may_hop(c, node) ? clock[own] : c->node[node].place - 1;
-    if (p->lane_count == 0) return clock;
+    if (p->lane_count == 0 || is_message(c, node)) return clock;
     merge(clock, &c->host[(size_t)worker * c->lanes], c->lanes);
     if (!is_copy(c, node) || !c->at_once[worker]) return clock;
     uint32_t action = copy_of(c, node)->action;
@@ -229,10 +240,12 @@ static bool find_waits(struct clocks *c, uint32_t node) {
     if (count > 1) qsort(c->list, count, sizeof *c->list, by_end);
     for (uint32_t n = 0; n < count; n++) {
         const struct node *from = &c->node[c->list[n].node];
-        if (clock[from->lane] >= from->place && !c->list[n].delayed) continue;
+        bool message = is_message(c, node) || is_message(c, c->list[n].node);
+        if (clock[from->lane] >= from->place && !c->list[n].delayed && !message) continue;
         if (!add_wait(c, &c->list[n])) return false;
-        learn(c, clock, c->list[n].node);
         assert(c->list[n].node != node);
+        if (is_message(c, node)) continue; /* of its receive alone */
+        learn(c, clock, c->list[n].node);
         bool by_host = from->lane < c->workers && c->at_once[from->lane];
         if (by_host && c->prepared->lane_count > 0)
             learn(c, &c->host[(size_t)worker * c->lanes], c->list[n].node);
@@ -271,13 +284,15 @@ static int compare_handovers(const void *a, const void *b, void *context) {
 }
 
 /* An action that reads a block through a copy of a lane does not read it itself. Where the worker
- * does its actions itself, its gate says no more of the copy than of the action. */
+ * does its actions itself, its gate says no more of the copy than of the action, unless it is a
+ * message, which takes the block from its sender. */
 static uint32_t reader(const struct clocks *c, uint32_t action, uint32_t block) {
     assert(action < c->actions);
     const struct weir__call *call = &c->prepared->calls[action];
-    if (c->at_once[c->node[action].lane]) return action;
+    bool at_once = c->at_once[c->node[action].lane];
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++)
-        if (c->node_of[i] != NO_NODE && c->prepared->copies[i].from_block == block)
+        if (c->node_of[i] != NO_NODE && c->prepared->copies[i].from_block == block &&
+            (!at_once || is_message(c, c->node_of[i])))
             return c->node_of[i];
     return action;
 }

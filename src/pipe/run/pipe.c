@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Building and tearing down. Nothing of the training memory is touched before the plan stands and
  * fits; nothing is left behind when a step of the ladder fails. */
-#include "pipe/run/pipe.h"
+#include "pipe/run/ranks.h"
 
 #include "pipe/plan/plan.h"
 
@@ -94,7 +94,8 @@ static bool decide_spinning(const struct weir_pipe *pipe) {
     if (pipe->setup.options.wait == WEIR_WAIT_SPIN) return true;
     if (pipe->setup.options.wait == WEIR_WAIT_PARK) return false;
     bool exclusive = true;
-    for (uint32_t w = 0; w < pipe->worker_count; w++) exclusive &= pipe->placements[w].exclusive;
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        exclusive &= !weir__is_here(pipe, w) || pipe->placements[w].exclusive;
     return exclusive;
 }
 
@@ -114,6 +115,15 @@ static int find_near(struct weir_pipe *pipe, const struct weir__near **gpus) {
     return WEIR_OK;
 }
 
+/* The ranks of a host share its cores evenly; which ones, their claims decide. */
+static uint32_t threads_of_rank(const struct weir_pipe *pipe, uint32_t workers) {
+    struct weir__machine_facts facts;
+    uint32_t ranks = pipe->ranks->world->host_count;
+    weir__machine_facts(pipe->machine, &facts);
+    uint32_t share = facts.usable_cores / (ranks > 0 ? ranks : 1) / workers;
+    return share > 0 ? share : 1;
+}
+
 static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     const struct weir_pipe_options *options = &pipe->setup.options;
     const struct weir__near **gpus =
@@ -122,11 +132,13 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     int status = weir__machine_new(options->allocator, &pipe->machine);
     if (status != WEIR_OK) return status;
     if ((status = find_near(pipe, gpus)) != WEIR_OK) return status;
-    struct weir__place_request request = {.bind = options->bind,
-                                          .workers = pipe->worker_count,
-                                          .threads = options->threads_per_worker,
-                                          .gpus = gpus};
-    status = weir__place_plan(pipe->machine, &request, faults, pipe->placements);
+    uint32_t first = pipe->ranks != NULL ? pipe->ranks->first : 0;
+    uint32_t here = pipe->ranks != NULL ? pipe->ranks->end - first : pipe->worker_count;
+    uint32_t threads = options->threads_per_worker;
+    if (threads == 0 && pipe->ranks != NULL) threads = threads_of_rank(pipe, here);
+    struct weir__place_request request = {
+        .bind = options->bind, .workers = here, .threads = threads, .gpus = gpus + first};
+    status = weir__place_plan(pipe->machine, &request, faults, pipe->placements + first);
     pipe->spins = status == WEIR_OK && decide_spinning(pipe);
     return status;
 }
@@ -172,7 +184,7 @@ static int take_copy_events(struct weir__worker *worker) {
     size_t units = 0, capacity;
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];
-        units += copy->lane != WEIR__NO_LANE && copy->unit == i &&
+        units += weir__has_stream(prepared, copy) && copy->unit == i &&
                  prepared->lanes[copy->lane].worker == worker->index;
     }
     size_t steps = worker->event_capacity / (line > 0 ? line : 1);
@@ -187,6 +199,7 @@ static int take_copy_events(struct weir__worker *worker) {
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
     assert(worker->pipe == pipe && worker->index == w);
+    if (!weir__is_here(pipe, w)) return WEIR_OK;
     uint32_t least = 2 * longest_line(pipe->prepared[0]);
     worker->event_capacity = pipe->setup.options.trace_actions;
     if (worker->event_capacity < least) worker->event_capacity = least;
@@ -215,6 +228,7 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
 static int start_workers(struct weir_pipe *pipe, struct weir_faults *faults) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
+        if (!weir__is_here(pipe, w)) continue;
         assert(!worker->started && worker->stream != NULL);
         if (pthread_create(&worker->thread, NULL, weir__worker_main, worker) != 0) {
             weir_faults_add(faults, "worker %u: the system gives no thread: raise its limit", w);
@@ -254,6 +268,7 @@ static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options
     status = take_arrays(pipe);
     if (status != WEIR_OK) return status;
     if ((status = make_plan(pipe, options, faults)) != WEIR_OK) return status;
+    if ((status = weir__ranks_init(pipe, faults)) != WEIR_OK) return status;
     if ((status = open_devices(pipe, faults)) != WEIR_OK) return status;
     if ((status = place(pipe, faults)) != WEIR_OK) return status;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
@@ -287,9 +302,13 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
     int status = weir__setup_init(&pipe->setup, options, faults);
     if (status != WEIR_OK) {
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
-        return status;
+        return weir__world_agree(options->world, status, 0, "pipes", faults);
     }
     status = build(pipe, options, faults);
+    status = weir__world_agree(options->world, status, weir__ranks_digest(pipe),
+                               "pipes: give each the same options and program", faults);
+    for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
+        status = weir__ranks_prepare(pipe, pipe->prepared[i]);
     if (status != WEIR_OK) {
         tell_devices(pipe, faults);
         weir_pipe_destroy(pipe);
@@ -352,6 +371,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
+    weir__ranks_clean_up(pipe);
     if (pipe->history.stamping != NULL) pthread_mutex_destroy(pipe->history.stamping);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);
@@ -396,6 +416,7 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
 
 int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place) {
     if (worker >= pipe->worker_count) return WEIR_ERR_ARGUMENT;
+    if (!weir__is_here(pipe, worker)) return WEIR_ERR_NOT_FOUND;
     *place = pipe->placements[worker].place;
     return WEIR_OK;
 }

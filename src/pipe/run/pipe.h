@@ -208,6 +208,7 @@ struct weir_pipe {
     uint32_t worker_count;
     struct weir__device *host; /**< the CPU; where some device runs behind its host */
     struct weir_plan plan;
+    struct weir__ranks *ranks; /**< NULL: all workers are here */
     bool any_norm;
     bool spins; /**< every worker has a core of its own */
     /* the caller's, between commands */
@@ -294,6 +295,9 @@ void weir__pipe_bind(struct weir_pipe *pipe);
 
 /** The thread's body; `argument` is its struct weir__worker. */
 void *weir__worker_main(void *argument);
+/** The same of another rank's failure, which is known there with its place. */
+void weir__pipe_fail_elsewhere(struct weir_pipe *pipe, uint32_t rank,
+                               const struct weir_error *error);
 /** Makes the pipe's first failure known, with layer and message of `error` and the place of `call`
  * (NULL: none); later failures are dropped. Where an update has begun the status is WEIR_ERR_TORN,
  * unless a device is lost. */

@@ -49,6 +49,8 @@ int weir__run_signal(struct weir__run *run, uint32_t line_index);
  * is done. */
 int weir__run_finish(struct weir__run *run);
 
+/** How long this worker spins for something before it parks; 0: it has no core of its own. */
+uint64_t weir__run_spin_ns(const struct weir__worker *worker);
 /** Waits for everything in waits[begin .. end) that another worker must have done, or given to its
  * stream; returns the worker last waited for, or -1 (worker.c). */
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The caller's side of a step: hand the command out, wait, collect. */
-#include "pipe/run/pipe.h"
+#include "pipe/run/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -47,6 +47,7 @@ static void longest_work(struct weir_pipe *pipe, struct overdue *longest, uint64
     longest->since = *ended = 0;
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         const struct weir__watched *watched = &pipe->workers[w].watched;
+        if (!weir__is_here(pipe, w)) continue;
         weir__watch(&pipe->workers[w]);
         bool copy = watched->copy != WEIR__NO_COPY;
         note_overdue(longest, watched->since, watched->action,
@@ -110,10 +111,15 @@ static bool watchdog_bites(struct weir_pipe *pipe) {
 }
 
 static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
-    uint64_t limit = pipe->setup.options.watchdog_ns;
-    bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
-    while (!weir__gate_wait(&worker->done, pipe->command.number, 0, watched ? limit / 4 + 1 : 0))
-        if (watchdog_bites(pipe)) return false;
+    uint64_t limit = pipe->setup.options.watchdog_ns, slice = limit / 4 + 1;
+    bool runs = pipe->command.kind == WEIR__COMMAND_RUN, watched = limit > 0 && runs;
+    bool polls = pipe->ranks != NULL && runs;
+    if (!watched) slice = 0;
+    if (polls && (!watched || slice > WEIR__RANKS_POLL_NS)) slice = WEIR__RANKS_POLL_NS;
+    while (!weir__gate_wait(&worker->done, pipe->command.number, 0, slice)) {
+        if (polls) weir__ranks_poll(pipe);
+        if (watched && watchdog_bites(pipe)) return false;
+    }
     return true;
 }
 
@@ -124,7 +130,8 @@ static int first_failure(struct weir_pipe *pipe) {
         failed = atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire);
     } while (failed == WEIR__FAILURE_IN_WRITING);
     if (failed != WEIR__FAILURE_KNOWN) return WEIR_OK;
-    if (pipe->outcome.error.status == WEIR_ERR_DEVICE && !pipe->outcome.lost) {
+    bool broken = pipe->ranks != NULL && atomic_load(&pipe->ranks->broken);
+    if ((broken || pipe->outcome.error.status == WEIR_ERR_DEVICE) && !pipe->outcome.lost) {
         pipe->outcome.lost = true;
         pipe->outcome.lost_by = pipe->outcome.error;
     }
@@ -139,11 +146,13 @@ int weir__pipe_command(struct weir_pipe *pipe) {
         worker->base = atomic_load_explicit(&worker->progress.value, memory_order_relaxed);
         worker->watched = (struct weir__watched){.copy = WEIR__NO_COPY};
     }
+    weir__ranks_begin(pipe);
     weir__gate_advance(&pipe->start, ++pipe->command.number);
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         if (!pipe->workers[w].started) continue;
         if (!wait_worker(pipe, &pipe->workers[w])) break;
     }
+    weir__ranks_finish(pipe);
     return first_failure(pipe);
 }
 
@@ -152,12 +161,12 @@ int weir__pipe_command(struct weir_pipe *pipe) {
 /* With the place and the reason of the failure that did it. */
 static int tell_lost(const struct weir_pipe *pipe, struct weir_error *error) {
     const struct weir_error *by = &pipe->outcome.lost_by;
-    const char *name = "a device";
+    const char *name = by->status == WEIR_ERR_PEER ? "the world" : "a device";
     if (by->stage >= 0)
         name = pipe->workers[pipe->prepared[0]->stage_worker[by->stage]].device->name;
     if (error != NULL) *error = *by;
-    return weir__fail(error, WEIR_ERR_DEVICE, "%s of this pipe has failed (%.190s): build it anew",
-                      name, by->message);
+    return weir__fail(error, by->status, "%s of this pipe has failed (%.190s): build it anew", name,
+                      by->message);
 }
 
 int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
@@ -295,10 +304,12 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
         if (status != WEIR_OK) forget_updates(pipe);
     }
     result->error = pipe->outcome.error;
+    result->flags = pipe->ranks != NULL ? pipe->ranks->flags : step->flags;
     if (status != WEIR_OK) return status;
     result->loss = sum_loss(pipe->command.plan);
     result->updated = normed && !step->no_update && verdict.applies;
     if (infer) return WEIR_OK;
+    if (pipe->ranks != NULL) return WEIR_OK; /* of others' workers nothing is known here */
     pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
@@ -318,6 +329,10 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
     if (ran == WEIR_OK) weir__stamps_leave(pipe);
+    if (status != WEIR_OK) return status;
+    status = weir__ranks_give_back(pipe, infer);
+    if (status != WEIR_OK)
+        weir__fail(&result->error, status, "what a step gave cannot be given to all ranks");
     return status;
 }
 
@@ -447,6 +462,21 @@ static int prepare_new(struct weir_pipe *pipe, int64_t rows, bool train,
     return prepare_rows(pipe, rows, train, faults);
 }
 
+/* All ranks have prepared or none has. */
+static int prepare_ranks(struct weir_pipe *pipe, uint32_t before, int status, int64_t rows,
+                         struct weir_faults *faults) {
+    if (pipe->ranks == NULL) return status;
+    int all = weir__world_agree(pipe->ranks->world, status, (uint64_t)rows,
+                                "row counts: each must make the same calls", faults);
+    for (uint32_t i = before; all == WEIR_OK && i < pipe->prepared_count; i++)
+        all = weir__ranks_prepare(pipe, pipe->prepared[i]);
+    if (all == WEIR_OK || status != WEIR_OK) return all;
+    weir__prepared_destroy(pipe->setup.options.allocator, &pipe->prepared[before],
+                           pipe->prepared_count - before);
+    pipe->prepared_count = before;
+    return all;
+}
+
 static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir_faults *faults) {
     if (pipe == NULL) return WEIR_ERR_ARGUMENT;
     struct weir_error error = {0};
@@ -455,7 +485,9 @@ static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir
         weir_faults_add(faults, "%s", error.message);
         return status;
     }
+    uint32_t before = pipe->prepared_count;
     status = prepare_new(pipe, rows, train, faults);
+    status = prepare_ranks(pipe, before, status, rows, faults);
     weir__pipe_leave(pipe);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between steps: a stage's lasting memory and the caller's. Devices copy from and to pinned memory
  * alone, so what is theirs goes through the worker's staging, which holds nothing between steps. */
-#include "pipe/run/pipe.h"
+#include "pipe/run/ranks.h"
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void
                     size_t bytes, bool to_device) {
     uint32_t worker = pipe->prepared[0]->stage_worker[stage];
     assert(worker < pipe->worker_count);
-    if (bytes == 0) return WEIR_OK;
+    if (bytes == 0 || !weir__is_here(pipe, worker)) return WEIR_OK;
     if (pipe->workers[worker].device->calls->synchronous) {
         memcpy(to, from, bytes);
         return WEIR_OK;
@@ -57,6 +57,8 @@ static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const voi
     int status = weir__pipe_enter(pipe, NULL);
     if (status != WEIR_OK) return status;
     status = transfer(pipe, stage, to, from, bytes, to_device);
+    if (pipe->ranks != NULL && !to_device)
+        status = weir__ranks_give(pipe, stage, status, to, bytes);
     weir__pipe_leave(pipe);
     return status;
 }

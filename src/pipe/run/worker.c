@@ -2,7 +2,7 @@
 /* A worker walks its line: wait, copy, call, stamp, publish. After a failure it publishes the rest
  * of its line unrun, so that everybody who waits for it wakes up, sees the failure and does the
  * same. */
-#include "pipe/run/run.h"
+#include "pipe/run/ranks.h"
 
 #include "base/portable.h"
 
@@ -49,9 +49,20 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     atomic_store_explicit(&pipe->outcome.failed, WEIR__FAILURE_KNOWN, memory_order_release);
 }
 
+void weir__pipe_fail_elsewhere(struct weir_pipe *pipe, uint32_t rank,
+                               const struct weir_error *error) {
+    int none = WEIR__FAILURE_NONE;
+    if (!atomic_compare_exchange_strong(&pipe->outcome.failed, &none, WEIR__FAILURE_IN_WRITING))
+        return;
+    pipe->outcome.error = *error;
+    snprintf(pipe->outcome.error.message, sizeof pipe->outcome.error.message, "rank %u: %.230s",
+             rank, error->message);
+    atomic_store_explicit(&pipe->outcome.failed, WEIR__FAILURE_KNOWN, memory_order_release);
+}
+
 /* ---- waiting ---- */
 
-static uint64_t spin_bound(const struct weir__worker *worker) {
+uint64_t weir__run_spin_ns(const struct weir__worker *worker) {
     if (!worker->pipe->spins) return 0;
     uint64_t bound = 4 * worker->expected_wait_ns;
     if (bound < SPIN_LEAST_NS) return SPIN_LEAST_NS;
@@ -89,11 +100,19 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; i++) {
         const struct weir__needed_wait *wait = &run->plan->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
+        bool message = wait->copy != WEIR__NO_COPY &&
+                       weir__is_message(run->plan, &run->plan->copies[wait->copy]);
+        if (message) {
+            int32_t whom = weir__ranks_wait_copy(run, wait->copy);
+            if (whom >= 0) waited_for = whom;
+            continue;
+        }
         if (from == run->worker) continue; /* its own copies, and what these follow */
+        if (!weir__is_here(run->pipe, wait->worker)) continue; /* by the numbers of all ranks */
         uint32_t wanted = from->base + wait->count;
         if (!weir__gate_reached(&from->progress, wanted)) {
             waited_for = (int32_t)wait->worker;
-            weir__gate_wait(&from->progress, wanted, spin_bound(run->worker), 0);
+            weir__gate_wait(&from->progress, wanted, weir__run_spin_ns(run->worker), 0);
         }
         if (wait->delayed && !weir__run_has_failed(run) && wait_delay(run, wait))
             waited_for = (int32_t)wait->worker;
@@ -111,15 +130,16 @@ static int pass_portals(struct weir__run *run, const struct weir__call *call, bo
         const struct weir__portal_move *move = &run->plan->moves[i];
         enum weir__portal_step step = (enum weir__portal_step)move->step;
         if (puts != (step >= WEIR__PORTAL_DO_PUT)) continue;
-        if (step == WEIR__PORTAL_DO_PUT || step == WEIR__PORTAL_DO_RESET_GRADIENT)
+        bool arrives = step == WEIR__PORTAL_DO_ARRIVE || step == WEIR__PORTAL_DO_ARRIVE_GRADIENT;
+        if (arrives || step == WEIR__PORTAL_DO_PUT || step == WEIR__PORTAL_DO_RESET_GRADIENT)
             weir__portal_reset(move->portal, move->name, move->life);
         if (step == WEIR__PORTAL_DO_USE)
             status = weir__portal_use(move->portal, move->at, &run->error);
         else if (step == WEIR__PORTAL_DO_USE_GRADIENT)
             status = weir__portal_use_gradient(move->portal, move->at, &run->error);
-        else if (step == WEIR__PORTAL_DO_PUT)
+        else if (step == WEIR__PORTAL_DO_PUT || step == WEIR__PORTAL_DO_ARRIVE)
             status = weir__portal_put(move->portal, *move->at, &run->error);
-        else if (step == WEIR__PORTAL_DO_PUT_GRADIENT)
+        else if (step == WEIR__PORTAL_DO_PUT_GRADIENT || step == WEIR__PORTAL_DO_ARRIVE_GRADIENT)
             status = weir__portal_put_gradient(move->portal, *move->at, &run->error);
     }
     return status;
@@ -230,6 +250,8 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     int status = weir__run_lanes(run, call);
     *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
     if (status != WEIR_OK) return status;
+    if (run->pipe->ranks != NULL && weir__writes(call->action.kind, WEIR__PARAMETERS))
+        weir__ranks_wait_numbers(run);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         status = weir__run_follow(run, run->worker->stream, &run->plan->waits[i]);
         if (status != WEIR_OK) return status;
@@ -280,6 +302,7 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t line_ind
     stamp(run, call, line_index, start, waited_for);
     if (weir__run_has_failed(run)) return false;
     weir__gate_advance(&worker->progress, worker->base + line_index + 1);
+    weir__ranks_poll(run->pipe);
     return true;
 fail:
     stamp(run, call, line_index, start != 0 ? start : weir__now_ns(), waited_for);
@@ -450,7 +473,7 @@ void *weir__worker_main(void *argument) {
     struct weir_pipe *pipe = worker->pipe;
     assert(worker == &pipe->workers[worker->index]);
     for (uint32_t number = 1;; number++) {
-        weir__gate_wait(&pipe->start, number, spin_bound(worker), 0);
+        weir__gate_wait(&pipe->start, number, weir__run_spin_ns(worker), 0);
         enum weir__command_kind kind = pipe->command.kind;
         obey(worker);
         weir__gate_advance(&worker->done, number);

@@ -46,7 +46,8 @@ static bool is_at(const struct run *run, uint32_t worker, enum weir__operation_k
 }
 
 /* A send or receive meets its counterpart, which goes on with it. */
-static bool meet(struct run *run, const struct weir__message *message, uint32_t m, bool sends) {
+static bool meet(struct run *run, const struct weir__link_message *message, uint32_t m,
+                 bool sends) {
     assert(run->depth == 0);
     uint32_t other = sends ? message->receiver : message->sender;
     if (!is_at(run, other, sends ? WEIR__RECEIVE : WEIR__SEND, m)) return false;
@@ -57,7 +58,7 @@ static bool meet(struct run *run, const struct weir__message *message, uint32_t 
 
 static bool try_send(struct run *run, uint32_t m) {
     assert(m < run->exchange->message_count && !run->sent[m]);
-    const struct weir__message *message = &run->exchange->messages[m];
+    const struct weir__link_message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, true);
     if (run->depth != WEIR_LINKS_UNBOUNDED && run->carried[message->link] >= run->depth)
         return false;
@@ -68,7 +69,7 @@ static bool try_send(struct run *run, uint32_t m) {
 }
 
 static bool try_receive(struct run *run, uint32_t m) {
-    const struct weir__message *message = &run->exchange->messages[m];
+    const struct weir__link_message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, false);
     if (!run->sent[m]) return false;
     assert(run->carried[message->link] > 0);
@@ -107,14 +108,14 @@ static bool is_stuck(const struct run *run, uint32_t worker) {
 
 static uint32_t waits_for(const struct run *run, uint32_t worker) {
     const struct weir__operation *operation = &run->exchange->operations[run->cursor[worker]];
-    const struct weir__message *message = &run->exchange->messages[operation->at];
+    const struct weir__link_message *message = &run->exchange->messages[operation->at];
     assert(operation->kind != WEIR__RUN);
     return operation->kind == WEIR__SEND ? message->receiver : message->sender;
 }
 
 static void describe(const struct run *run, uint32_t worker, char *text, size_t capacity) {
     const struct weir__operation *operation = &run->exchange->operations[run->cursor[worker]];
-    const struct weir__message *message = &run->exchange->messages[operation->at];
+    const struct weir__link_message *message = &run->exchange->messages[operation->at];
     char from[24], reader[24];
     weir__action_text(&run->table->actions[message->from], from);
     weir__action_text(&run->table->actions[message->reader], reader);

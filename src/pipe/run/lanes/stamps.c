@@ -81,7 +81,7 @@ static int stamp_copies(const struct weir__unstamped *of, struct weir__worker *w
                         const struct weir__call *call, const struct weir_trace_event *action) {
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__prepared_copy *copy = &of->plan->copies[i];
-        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
+        if (!weir__has_stream(of->plan, copy) || copy->unit != i) continue;
         int status = stamp_copy(of, worker, i, action);
         if (status != WEIR_OK) return status;
     }

@@ -132,13 +132,14 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepare
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         if ((status = prepare_worker(pipe, prepared, w)) != WEIR_OK) return status;
     for (uint32_t l = 0; l < prepared->lane_count; l++)
-        if ((status = find_stream(pipe, &prepared->lanes[l], &prepared->bound.streams[l])) !=
-            WEIR_OK)
+        if (!prepared->lanes[l].of_ranks &&
+            (status = find_stream(pipe, &prepared->lanes[l], &prepared->bound.streams[l])) !=
+                WEIR_OK)
             return status;
     /* the last of a lane first: it has the highest place */
     for (uint32_t i = prepared->copy_count; i-- > 0;) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];
-        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
+        if (!weir__has_stream(prepared, copy) || copy->unit != i) continue;
         struct weir__copy_stream *stream = prepared->bound.streams[copy->lane];
         drop_own_waits(prepared, i);
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
@@ -189,6 +190,7 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
     struct weir__event *event;
     if (wait->copy != WEIR__NO_COPY) {
         const struct weir__prepared_copy *copy = &run->plan->copies[wait->copy];
+        if (!weir__has_stream(run->plan, copy)) return WEIR_OK;
         event = weir__signal(&run->plan->bound.streams[copy->lane]->signals, copy->place, turn);
     } else {
         struct weir__worker *from = &run->pipe->workers[wait->worker];
@@ -333,7 +335,7 @@ static int run_unit(struct weir__run *run, uint32_t first) {
 
 static int give_unit(struct weir__run *run, uint32_t number) {
     const struct weir__prepared_copy *copy = &run->plan->copies[number];
-    bool begins = copy->lane != WEIR__NO_LANE && copy->unit == number;
+    bool begins = weir__has_stream(run->plan, copy) && copy->unit == number;
     run->copies_given = number + 1;
     return begins ? run_unit(run, number) : WEIR_OK;
 }
@@ -368,7 +370,7 @@ int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, 
     int status = WEIR_OK;
     for (uint32_t i = next->copy_begin; status == WEIR_OK && i < next->copy_end; i++) {
         const struct weir__prepared_copy *copy = &run->plan->copies[i];
-        bool begins = copy->lane != WEIR__NO_LANE && copy->unit == i;
+        bool begins = weir__has_stream(run->plan, copy) && copy->unit == i;
         if (begins && !is_ready(run, copy, done)) break;
         status = give_unit(run, i);
     }

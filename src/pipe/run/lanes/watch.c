@@ -20,10 +20,12 @@ static struct weir__event *signal_of_copy(const struct weir_pipe *pipe, uint32_t
 /* Of what has been given to its stream: then the gates of its waits were passed, so events that
  * they name were recorded in this step. */
 static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_t end) {
+    const struct weir__row_plan *p = pipe->command.plan;
     bool over = true;
     for (uint32_t i = begin; over && i < end; i++) {
-        const struct weir__needed_wait *wait = &pipe->command.plan->waits[i];
+        const struct weir__needed_wait *wait = &p->waits[i];
         const struct weir__worker *from = &pipe->workers[wait->worker];
+        if (wait->copy != WEIR__NO_COPY && !weir__has_stream(p, &p->copies[wait->copy])) continue;
         if (wait->copy != WEIR__NO_COPY)
             over = is_done(signal_of_copy(pipe, wait->copy));
         else if (!from->device->calls->synchronous)
@@ -37,7 +39,7 @@ static uint32_t running_copy(const struct weir_pipe *pipe, const struct weir__ca
     const struct weir__row_plan *p = pipe->command.plan;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__prepared_copy *copy = &p->copies[i];
-        if (copy->lane == WEIR__NO_LANE || copy->unit != i || is_done(signal_of_copy(pipe, i)))
+        if (!weir__has_stream(p, copy) || copy->unit != i || is_done(signal_of_copy(pipe, i)))
             continue;
         if (waits_are_over(pipe, copy->wait_begin, copy->wait_end)) return i;
     }

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A pipe's part in a world (weir_world.h). Every rank plans all workers and runs its own. What
+ * crosses between ranks is a copy of the plan like others, but by a lane that has an end here and
+ * one there: a port. A step's messages and their order in each lane are those of the plan, so
+ * nobody says what comes next: a tag only proves it.
+ *
+ * A receive is begun when the plan's slot for it is free, at most one action ahead of the one that
+ * needs it; a send when its producer has ended. Both go on by polls: of workers that wait or have
+ * ended an action, and of the caller's thread every POLL_NS, so that a long callback holds up
+ * nobody. One poll at a time makes all of this rank's calls of the world.
+ *
+ * When a step's last norm is known the ranks exchange numbers: squares, losses, and whether
+ * anything failed before. So all of them judge alike, and a failure anywhere, before any update,
+ * ends the step on all ranks. A rank that fails still sends and receives what is left of the step,
+ * whatever it is, so that the next step finds the lanes empty.
+ */
+#ifndef WEIR_RANKS_H
+#define WEIR_RANKS_H
+
+#include "pipe/run/run.h"
+#include "world/allreduce.h"
+
+/** This rank's end of a lane. */
+struct weir__port {
+    struct weir__gate ended; /**< messages that have ended since the pipe began; by the poll */
+    uint32_t base;           /**< of it in this step; set by the caller before `start` */
+    bool sends;
+    uint32_t peer, channel;
+    uint32_t count;                /**< messages of a step with an update … */
+    uint32_t body_count;           /**< … and without: those before the norms */
+    const uint32_t *copies;        /**< [count]: copies of the plan, by place */
+    struct weir_request *requests; /**< [count]: those of places ended to `begun` are under way */
+    uint32_t begun;                /**< in this step; the poll's */
+};
+
+struct weir__ranks {
+    const struct weir_world *world;
+    uint32_t first, end;  /**< workers of this rank */
+    pthread_mutex_t lock; /**< of a poll: the world's calls, ports, the exchange */
+    uint32_t channels;    /**< that are open */
+    struct weir__allreduce exchange;
+    size_t exchange_capacity;    /**< bytes */
+    bool exchanging;             /**< the step's has begun */
+    uint32_t flags;              /**< of all ranks' steps, once it is over */
+    struct weir__gate exchanged; /**< number of the last command whose exchange is over */
+    _Atomic bool broken;         /**< a call of the world failed: nothing under way will end */
+};
+
+/** Finds this rank's workers, when the first plan is there; `pipe->ranks` stays NULL without a
+ * world. WEIR_ERR_CONFIG: fewer workers than ranks, or GPUs. */
+int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults);
+void weir__ranks_clean_up(struct weir_pipe *pipe);
+/** Ports of a plan; opens the channels that it needs. Collective. */
+int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
+/** Of all that a pipe's ranks must have in common: its options, and its plans' messages. */
+uint64_t weir__ranks_digest(const struct weir_pipe *pipe);
+/** From the rank of a stage, which comes with a status, to all others, which get both. Collective;
+ * blocks. */
+int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *data, size_t bytes);
+
+/** After a step that succeeded: what it gave the caller on one rank, it has on all. Collective. */
+int weir__ranks_give_back(struct weir_pipe *pipe, bool infer);
+
+/** Before a command is given: nothing has begun. */
+void weir__ranks_begin(struct weir_pipe *pipe);
+/** Goes on with messages and numbers as far as they can go now; nothing where somebody else is at
+ * that. Any thread, in a step. */
+void weir__ranks_poll(struct weir_pipe *pipe);
+/** On the caller's thread, after its own workers have ended their lines: until all messages and the
+ * exchange have. */
+void weir__ranks_finish(struct weir_pipe *pipe);
+
+/** Merges two ranks' numbers, flags and failures of a step. */
+void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes);
+
+/** Waits for a message of the plan, polling; returns the worker at its other end, if it had to. A
+ * failure ends every wait. */
+int32_t weir__ranks_wait_copy(struct weir__run *run, uint32_t copy);
+/** Before an update: until all ranks' norms are known. */
+void weir__ranks_wait_numbers(struct weir__run *run);
+/** Whether a worker runs in this process. */
+static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) {
+    return pipe->ranks == NULL || (worker >= pipe->ranks->first && worker < pipe->ranks->end);
+}
+
+enum { WEIR__RANKS_POLL_NS = 200000 };
+
+#endif

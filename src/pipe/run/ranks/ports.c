@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages of a step, and who waits for them. */
+#include "pipe/run/ranks.h"
+
+#include "base/portable.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What a failed rank leaves, and what a step's numbers are preceded by. */
+struct verdict_record {
+    uint32_t failed; /* the first rank that did, and 1; 0: none */
+    uint32_t flags;
+    struct weir_error error;
+};
+
+enum { TAG_BASE = 181, NUMBERS_CHANNEL = 0, PARK_NS = 50000 };
+_Static_assert(TAG_BASE *TAG_BASE <= WEIR_TAG_MOST + 1, "tags are a step's and a place's rest");
+
+/* Of a training step or an inference, whichever the ranks were called for. */
+static uint32_t tag_of(const struct weir_pipe *pipe, uint32_t place) {
+    uint64_t step = 2 * pipe->step_count + pipe->command.plan->infer;
+    return (uint32_t)(step % TAG_BASE) * TAG_BASE + place % TAG_BASE;
+}
+
+/* ---- ports of a plan ---- */
+
+static uint32_t rank_of(const struct weir_pipe *pipe, uint32_t worker) {
+    return weir__setup_rank(&pipe->setup, worker, pipe->worker_count);
+}
+
+/* Lanes from one rank to another have the channels from 1 on, in their order. */
+static uint32_t channel_of(const struct weir_pipe *pipe, const struct weir__row_plan *plan,
+                           uint32_t lane) {
+    const struct weir__lane *lanes = plan->lanes;
+    uint32_t channel = NUMBERS_CHANNEL + 1;
+    for (uint32_t l = 0; l < lane; l++)
+        channel += lanes[l].of_ranks &&
+                   rank_of(pipe, lanes[l].from) == rank_of(pipe, lanes[lane].from) &&
+                   rank_of(pipe, lanes[l].worker) == rank_of(pipe, lanes[lane].worker);
+    return channel;
+}
+
+static int fill_port(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
+                     struct weir__port *port) {
+    struct weir__pool *pool = &pipe->setup.pool;
+    for (uint32_t i = 0; i < plan->copy_count; i++) port->count += plan->copies[i].lane == lane;
+    uint32_t *copies = weir__pool_take(pool, port->count, sizeof *copies);
+    port->requests = weir__pool_take(pool, port->count, sizeof *port->requests);
+    if (copies == NULL || port->requests == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->copy_count; i++) {
+        const struct weir__prepared_copy *copy = &plan->copies[i];
+        if (copy->lane != lane) continue;
+        assert(copy->place < port->count && copy->unit == i && copy->next == WEIR__NO_COPY);
+        copies[copy->place] = i;
+        port->body_count += weir__kinds[plan->calls[copy->action].action.kind].per_micro_batch;
+    }
+    port->copies = copies;
+    return WEIR_OK;
+}
+
+static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32_t l) {
+    const struct weir__lane *lane = &plan->lanes[l];
+    bool sends = weir__is_here(pipe, lane->from);
+    assert(lane->of_ranks && lane->from != WEIR__FROM_CALLER);
+    if (!sends && !weir__is_here(pipe, lane->worker)) return WEIR_OK;
+    struct weir__port *port = weir__pool_take(&pipe->setup.pool, 1, sizeof *port);
+    if (port == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    port->sends = sends;
+    port->peer = rank_of(pipe, sends ? lane->worker : lane->from);
+    port->channel = channel_of(pipe, plan, l);
+    plan->bound.ports[l] = port;
+    return fill_port(pipe, plan, l, port);
+}
+
+static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    struct weir__ranks *ranks = pipe->ranks;
+    uint32_t count = NUMBERS_CHANNEL + 1;
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        if (!plan->lanes[l].of_ranks) continue;
+        uint32_t channel = channel_of(pipe, plan, l);
+        if (channel >= count) count = channel + 1;
+    }
+    if (count <= ranks->channels) return WEIR_OK;
+    ranks->channels = count;
+    return ranks->world->calls->open(ranks->world->context, count);
+}
+
+static int take_exchange(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    struct weir__allreduce *exchange = &pipe->ranks->exchange;
+    size_t numbers =
+        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
+    size_t bytes = sizeof(struct verdict_record) + numbers * sizeof(double);
+    if (bytes <= pipe->ranks->exchange_capacity) return WEIR_OK;
+    exchange->own = weir__pool_take(&pipe->setup.pool, bytes, 1);
+    exchange->other = weir__pool_take(&pipe->setup.pool, bytes, 1);
+    if (exchange->own == NULL || exchange->other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    pipe->ranks->exchange_capacity = bytes;
+    return WEIR_OK;
+}
+
+static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        int status = plan->lanes[l].of_ranks ? make_port(pipe, plan, l) : WEIR_OK;
+        if (status != WEIR_OK) return status;
+    }
+    return take_exchange(pipe, plan);
+}
+
+int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
+    if (pipe->ranks == NULL) return WEIR_OK;
+    int status = make_ports(pipe, plan);
+    status = weir__world_agree(pipe->ranks->world, status, 0, "plans", NULL);
+    return status != WEIR_OK ? status : open_channels(pipe, plan);
+}
+
+/* ---- numbers ---- */
+
+/* Who failed first by rank; and numbers, of which each is told by one rank, 0 by the others. */
+void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes) {
+    struct verdict_record mine, theirs;
+    memcpy(&mine, own, sizeof mine);
+    memcpy(&theirs, other, sizeof theirs);
+    theirs.flags |= mine.flags;
+    mine.flags = theirs.flags;
+    bool first = theirs.failed != 0 && (mine.failed == 0 || theirs.failed < mine.failed);
+    memcpy(own, first ? &theirs : &mine, sizeof mine);
+    for (size_t i = sizeof mine; i < bytes; i++) own[i] |= other[i];
+}
+
+/* Puts this rank's numbers into the record, or takes all from it. */
+static void move_numbers(struct weir_pipe *pipe, unsigned char *record, bool puts) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    uint32_t m = plan->micro_batch_count;
+    unsigned char *at = record + sizeof(struct verdict_record);
+    for (uint32_t s = 0; s < plan->table->stage_count; s++) {
+        size_t squares = pipe->setup.stages[s].stage.norm_count * sizeof(double);
+        bool here = weir__is_here(pipe, plan->stage_worker[s]);
+        if (puts && here) memcpy(at, pipe->memory.norm_squares[s], squares);
+        if (!puts && !here) memcpy(pipe->memory.norm_squares[s], at, squares);
+        at += squares;
+    }
+    for (uint32_t s = 0; s < plan->table->stage_count; s++) {
+        double *losses = &pipe->memory.losses[(size_t)s * m];
+        bool here = weir__is_here(pipe, plan->stage_worker[s]);
+        if (puts && here) memcpy(at, losses, m * sizeof *losses);
+        if (!puts && !here) memcpy(losses, at, m * sizeof *losses);
+        at += m * sizeof *losses;
+    }
+    assert(at == record + pipe->ranks->exchange.bytes);
+}
+
+static bool is_known(struct weir_pipe *pipe) {
+    return atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) == WEIR__FAILURE_KNOWN;
+}
+
+/* Whether every worker here has done all that numbers come from. */
+static bool is_whole(struct weir_pipe *pipe) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    bool whole = true;
+    for (uint32_t w = pipe->ranks->first; whole && w < pipe->ranks->end; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        uint32_t end = plan->table->lines[w + 1] - plan->table->lines[w], done = plan->tail[w];
+        if (pipe->command.step.accumulate_last) done += (end - done) / 2; /* as many N as U */
+        whole = weir__gate_reached(&worker->progress, worker->base + done);
+    }
+    return whole;
+}
+
+static void begin_exchange(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    const struct weir__row_plan *plan = pipe->command.plan;
+    size_t numbers =
+        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
+    struct verdict_record record = {0};
+    ranks->exchange.bytes = sizeof record + numbers * sizeof(double);
+    assert(ranks->exchange.bytes <= ranks->exchange_capacity);
+    if (is_known(pipe)) {
+        record.failed = ranks->world->rank + 1;
+        record.error = pipe->outcome.error;
+    }
+    record.flags = pipe->command.step.flags;
+    memset(ranks->exchange.own, 0, ranks->exchange.bytes);
+    memcpy(ranks->exchange.own, &record, sizeof record);
+    move_numbers(pipe, ranks->exchange.own, true);
+    weir__allreduce_begin(&ranks->exchange);
+    ranks->exchanging = true;
+}
+
+static void end_exchange(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    struct verdict_record record;
+    memcpy(&record, ranks->exchange.own, sizeof record);
+    move_numbers(pipe, ranks->exchange.own, false);
+    ranks->flags = record.flags;
+    if (record.failed != 0 && record.failed != ranks->world->rank + 1)
+        weir__pipe_fail_elsewhere(pipe, record.failed - 1, &record.error);
+    weir__gate_advance(&ranks->exchanged, pipe->command.number);
+}
+
+static int go_on_with_numbers(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    bool over = false;
+    if (weir__gate_reached(&ranks->exchanged, pipe->command.number)) return WEIR_OK;
+    if (!ranks->exchanging && !is_whole(pipe)) return WEIR_OK;
+    if (!ranks->exchanging) begin_exchange(pipe);
+    int status = weir__allreduce_go_on(ranks->world, &ranks->exchange, &over);
+    if (over) end_exchange(pipe);
+    return status;
+}
+
+/* ---- messages ---- */
+
+static uint32_t ended(const struct weir__port *port) {
+    return atomic_load_explicit(&port->ended.value, memory_order_relaxed) - port->base;
+}
+
+static uint32_t wanted(const struct weir_pipe *pipe, const struct weir__port *port) {
+    return pipe->command.step.accumulate_last ? port->count : port->body_count;
+}
+
+static bool is_over(const struct weir_pipe *pipe, const struct weir__needed_wait *wait) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    if (wait->copy != WEIR__NO_COPY) {
+        const struct weir__prepared_copy *copy = &plan->copies[wait->copy];
+        struct weir__port *port = plan->bound.ports[copy->lane];
+        return port == NULL || ended(port) > copy->place;
+    }
+    struct weir__worker *from = &pipe->workers[wait->worker];
+    return !weir__is_here(pipe, wait->worker) ||
+           weir__gate_reached(&from->progress, from->base + wait->count);
+}
+
+/* A send's bytes are made; a receive's place is free. */
+static bool may_begin(const struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
+    bool may = true;
+    if (port->sends) {
+        uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
+        uint32_t count = made - plan->table->lines[w] + 1;
+        return weir__gate_reached(&pipe->workers[w].progress, pipe->workers[w].base + count);
+    }
+    for (uint32_t i = copy->wait_begin; may && i < copy->wait_end; i++)
+        may = is_over(pipe, &plan->waits[i]);
+    return may;
+}
+
+static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    const struct weir_world *world = pipe->ranks->world;
+    uint32_t number = port->copies[place];
+    const struct weir__copy_ends *ends = &plan->bound.ends[number];
+    const struct weir_message message = {.data = port->sends ? ends->from : ends->to,
+                                         .bytes = plan->copies[number].bytes,
+                                         .peer = port->peer,
+                                         .channel = port->channel,
+                                         .tag = tag_of(pipe, place)};
+    assert(message.data != NULL);
+    return port->sends ? world->calls->send(world->context, &message, &port->requests[place])
+                       : world->calls->receive(world->context, &message, &port->requests[place]);
+}
+
+static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *port,
+                         uint32_t place, const struct weir_arrival *arrival,
+                         struct weir_error *error) {
+    const struct weir__prepared_copy *copy = &pipe->command.plan->copies[port->copies[place]];
+    if (port->sends || (arrival->tag == tag_of(pipe, place) && arrival->bytes == copy->bytes))
+        return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_PEER,
+                      "message %u from rank %u is not that of the plan: tag %u and %zu bytes, not "
+                      "%u and %zu: every rank must make the same calls",
+                      place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place),
+                      copy->bytes);
+}
+
+static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
+                           struct weir_error *error) {
+    const struct weir_world *world = pipe->ranks->world;
+    uint32_t count = wanted(pipe, port), done = ended(port), before = done;
+    int status = WEIR_OK;
+    while (status == WEIR_OK && port->begun < count && may_begin(pipe, port, port->begun)) {
+        status = begin_message(pipe, port, port->begun);
+        port->begun++;
+    }
+    while (status == WEIR_OK && done < port->begun) {
+        struct weir_arrival arrival = {0};
+        bool over = false;
+        status = world->calls->test(world->context, &port->requests[done], &over, &arrival);
+        if (status != WEIR_OK || !over) break;
+        status = check_arrival(pipe, port, done++, &arrival, error);
+    }
+    if (done != before) weir__gate_advance(&port->ended, port->base + done);
+    return status;
+}
+
+static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        struct weir__port *port = plan->bound.ports[l];
+        int status = port != NULL ? go_on_with_port(pipe, port, error) : WEIR_OK;
+        if (status != WEIR_OK) return status;
+    }
+    return go_on_with_numbers(pipe);
+}
+
+static void break_off(struct weir_pipe *pipe, int status, struct weir_error *error) {
+    const struct weir_world *world = pipe->ranks->world;
+    if (error->message[0] == '\0')
+        weir__fail(error, status, "%.200s", world->calls->reason(world->context));
+    weir__pipe_fail(pipe, NULL, WEIR_ERR_PEER, error);
+    atomic_store_explicit(&pipe->ranks->broken, true, memory_order_release);
+}
+
+void weir__ranks_poll(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    struct weir_error error = {0};
+    if (ranks == NULL || pthread_mutex_trylock(&ranks->lock) != 0) return;
+    if (!atomic_load_explicit(&ranks->broken, memory_order_acquire)) {
+        int status = go_on(pipe, &error);
+        if (status != WEIR_OK) break_off(pipe, status, &error);
+    }
+    pthread_mutex_unlock(&ranks->lock);
+}
+
+/* ---- a step ---- */
+
+void weir__ranks_begin(struct weir_pipe *pipe) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    if (pipe->ranks == NULL || pipe->command.kind != WEIR__COMMAND_RUN) return;
+    pipe->ranks->exchanging = false;
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        struct weir__port *port = plan->bound.ports[l];
+        if (port == NULL) continue;
+        port->base = atomic_load_explicit(&port->ended.value, memory_order_relaxed);
+        port->begun = 0;
+    }
+}
+
+static bool is_finished(struct weir_pipe *pipe) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    bool finished = weir__gate_reached(&pipe->ranks->exchanged, pipe->command.number);
+    for (uint32_t l = 0; finished && l < plan->lane_count; l++) {
+        struct weir__port *port = plan->bound.ports[l];
+        finished = port == NULL || ended(port) == wanted(pipe, port);
+    }
+    return finished;
+}
+
+void weir__ranks_finish(struct weir_pipe *pipe) {
+    if (pipe->ranks == NULL || pipe->command.kind != WEIR__COMMAND_RUN) return;
+    if (pipe->outcome.stuck) atomic_store(&pipe->ranks->broken, true); /* who knows what it sends */
+    while (!is_finished(pipe) && !atomic_load(&pipe->ranks->broken)) {
+        weir__ranks_poll(pipe);
+        sched_yield();
+    }
+}
+
+/* Polls until the gate is reached, or something fails. True if it was not yet. */
+static bool wait_gate(struct weir__run *run, struct weir__gate *gate, uint32_t value) {
+    uint64_t spin = weir__run_spin_ns(run->worker), start = 0;
+    bool waited = false;
+    while (!weir__gate_reached(gate, value) && !weir__run_has_failed(run)) {
+        weir__ranks_poll(run->pipe);
+        if (weir__gate_reached(gate, value)) break;
+        waited = true;
+        uint64_t now = weir__now_ns();
+        if (start == 0) start = now;
+        if (now - start < spin)
+            weir__pause();
+        else
+            weir__gate_wait(gate, value, 0, PARK_NS);
+    }
+    return waited;
+}
+
+int32_t weir__ranks_wait_copy(struct weir__run *run, uint32_t copy) {
+    const struct weir__prepared_copy *of = &run->plan->copies[copy];
+    struct weir__port *port = run->plan->bound.ports[of->lane];
+    if (port == NULL) return -1; /* between other ranks */
+    bool waited = wait_gate(run, &port->ended, port->base + of->place + 1);
+    const struct weir__lane *lane = &run->plan->lanes[of->lane];
+    return waited ? (int32_t)(port->sends ? lane->worker : lane->from) : -1;
+}
+
+void weir__ranks_wait_numbers(struct weir__run *run) {
+    wait_gate(run, &run->pipe->ranks->exchanged, run->pipe->command.number);
+}

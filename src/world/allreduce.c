@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+#include "world/allreduce.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- rounds ---- */
+
+void weir__allreduce_begin(struct weir__allreduce *exchange) {
+    assert(!exchange->under_way && exchange->merge != NULL);
+    exchange->distance = 1;
+}
+
+static int begin_round(const struct weir_world *world, struct weir__allreduce *exchange) {
+    uint32_t ranks = world->rank_count, far = exchange->distance;
+    assert(far < ranks);
+    const struct weir_message in = {.data = exchange->other,
+                                    .bytes = exchange->bytes,
+                                    .peer = (world->rank + ranks - far) % ranks};
+    const struct weir_message out = {
+        .data = exchange->own, .bytes = exchange->bytes, .peer = (world->rank + far) % ranks};
+    int status = world->calls->receive(world->context, &in, &exchange->receive);
+    if (status != WEIR_OK) return status;
+    status = world->calls->send(world->context, &out, &exchange->send);
+    if (status != WEIR_OK) return status;
+    exchange->under_way = true;
+    exchange->sent = exchange->received = false;
+    return WEIR_OK;
+}
+
+static int end_round(const struct weir_world *world, struct weir__allreduce *exchange) {
+    assert(exchange->under_way);
+    struct weir_arrival arrival = {0};
+    int status = WEIR_OK;
+    if (!exchange->received) {
+        status =
+            world->calls->test(world->context, &exchange->receive, &exchange->received, &arrival);
+        if (status != WEIR_OK) return status;
+        if (exchange->received && arrival.bytes != exchange->bytes) return WEIR_ERR_PEER;
+    }
+    if (!exchange->sent)
+        status = world->calls->test(world->context, &exchange->send, &exchange->sent, NULL);
+    if (status != WEIR_OK || !exchange->sent || !exchange->received) return status;
+    exchange->merge(exchange->own, exchange->other, exchange->bytes);
+    exchange->under_way = false;
+    exchange->distance *= 2;
+    return WEIR_OK;
+}
+
+int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce *exchange,
+                          bool *over) {
+    *over = false;
+    while (exchange->distance < world->rank_count) {
+        int status = exchange->under_way ? WEIR_OK : begin_round(world, exchange);
+        if (status != WEIR_OK) return status;
+        if ((status = end_round(world, exchange)) != WEIR_OK || exchange->under_way) return status;
+    }
+    *over = true;
+    return WEIR_OK;
+}
+
+/* ---- agreeing ---- */
+
+/* What a rank comes with. */
+struct vote {
+    uint64_t digest_least, digest_most;
+    uint32_t failed; /* the first rank that did, and 1; 0: none */
+    int32_t status;
+    char why[240];
+};
+
+static void merge_votes(unsigned char *own, const unsigned char *other, size_t bytes) {
+    struct vote mine, theirs;
+    assert(bytes == sizeof mine);
+    memcpy(&mine, own, bytes);
+    memcpy(&theirs, other, bytes);
+    if (theirs.digest_least < mine.digest_least) mine.digest_least = theirs.digest_least;
+    if (theirs.digest_most > mine.digest_most) mine.digest_most = theirs.digest_most;
+    if (theirs.failed != 0 && (mine.failed == 0 || theirs.failed < mine.failed)) {
+        mine.failed = theirs.failed;
+        mine.status = theirs.status;
+        memcpy(mine.why, theirs.why, sizeof mine.why);
+    }
+    memcpy(own, &mine, bytes);
+}
+
+static int exchange_votes(const struct weir_world *world, struct vote *vote) {
+    struct vote other;
+    struct weir__allreduce exchange = {.own = (unsigned char *)vote,
+                                       .other = (unsigned char *)&other,
+                                       .bytes = sizeof *vote,
+                                       .merge = merge_votes};
+    int status = world->calls->open(world->context, 1);
+    bool over = status != WEIR_OK;
+    weir__allreduce_begin(&exchange);
+    while (!over && status == WEIR_OK) {
+        status = weir__allreduce_go_on(world, &exchange, &over);
+        if (!over) sched_yield();
+    }
+    return status;
+}
+
+int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
+                      struct weir_faults *faults) {
+    if (world == NULL) return status;
+    struct vote vote = {.digest_least = status == WEIR_OK ? digest : UINT64_MAX,
+                        .digest_most = status == WEIR_OK ? digest : 0,
+                        .failed = status == WEIR_OK ? 0 : world->rank + 1,
+                        .status = status};
+    const char *why = faults != NULL && faults->kept > 0 ? faults->lines[faults->kept - 1]
+                                                         : weir_status_text(status);
+    snprintf(vote.why, sizeof vote.why, "%s", why);
+    int told = exchange_votes(world, &vote);
+    if (status != WEIR_OK) return status;
+    if (told != WEIR_OK) {
+        weir_faults_add(faults, "the ranks cannot be asked: %s",
+                        world->calls->reason(world->context));
+        return told;
+    }
+    if (vote.failed != 0) {
+        weir_faults_add(faults, "rank %u: %s", vote.failed - 1, vote.why);
+        return WEIR_ERR_PEER;
+    }
+    if (vote.digest_least == vote.digest_most) return WEIR_OK;
+    weir_faults_add(faults, "the ranks have different %s", what);
+    return WEIR_ERR_CONFIG;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * What all ranks of a world come to know, each of what the others bring.
+ */
+#ifndef WEIR_ALLREDUCE_H
+#define WEIR_ALLREDUCE_H
+
+#include "base/base.h"
+
+/** All ranks' numbers become known to all, by messages on channel 0: in round k to the rank 2^k
+ * further on from that 2^k before (dissemination; Hensgen, Finkel, Manber 1988). What is merged may
+ * be merged again without harm. */
+struct weir__allreduce {
+    unsigned char *own, *other; /**< what is known here; what comes */
+    size_t bytes;
+    void (*merge)(unsigned char *own, const unsigned char *other, size_t bytes);
+    uint32_t distance; /**< of this round; the number of ranks or more: it is over */
+    bool under_way, sent, received;
+    struct weir_request send, receive;
+};
+
+/** Begins, and goes on without waiting; *over: every rank's part is merged into `own`. All ranks
+ * exchange the same things in the same order. Failures are the world's. */
+void weir__allreduce_begin(struct weir__allreduce *exchange);
+int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce *exchange,
+                          bool *over);
+
+/** Every rank comes with its status, and a digest of what must be the same: of `what`, as in "the
+ * ranks have different %s". WEIR_OK where all come with WEIR_OK and one digest; else a rank's
+ * failure: its own, another's as WEIR_ERR_PEER, or WEIR_ERR_CONFIG, with a fault. Collective;
+ * blocks. `world` may be NULL: the own status. */
+int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
+                      struct weir_faults *faults);
+#endif
