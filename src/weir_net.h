@@ -321,6 +321,7 @@ struct weir_net_batch {
     bool look;                /**< at every result, which is slow: the first number that is not
                                    finite fails the step with WEIR_ERR_NONFINITE, and the error
                                    says in which layer, op, micro-batch and phase it came up */
+    uint32_t flags;           /**< as weir_step's */
 };
 #define WEIR_NET_BATCH_INIT                                                                        \
     {                                                                                              \

@@ -2,6 +2,7 @@
 /* A model on a pipe: compiled, described to the engine, stepped. */
 #include "net/run/devices.h"
 #include "net/cpu/level.h"
+#include "world/allreduce.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -228,19 +229,45 @@ static int new_without_pipe(const struct weir_model *model, const struct weir_ne
     return status;
 }
 
+/** The ranks of a world: on all that decides bits and is not the pipe's. */
+static int agree(const struct weir_net *net, struct weir_faults *faults) {
+    const struct weir_world *world = net->pipe_options.world;
+    const struct weir_optimizer *o = &net->optimizer;
+    const double reals[] = {o->lr, o->weight_decay, o->beta1, o->beta2, o->eps, o->momentum};
+    const uint64_t rest[] = {net->seed, (uint64_t)net->dtype, (uint64_t)o->kind, o->nesterov,
+                             o->decay_matrices_only};
+    if (world == NULL) return WEIR_OK;
+    const char *level = net->level->name;
+    int status =
+        weir__world_agree(world, WEIR_OK, weir__hash(WEIR__HASH_BEGIN, level, strlen(level)),
+                          "levels of kernels: give all the same --level", faults);
+    if (status != WEIR_OK) return status;
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, reals, sizeof reals);
+    hash = weir__hash(hash, rest, sizeof rest);
+    for (uint32_t i = 0; i <= weir_model_layer_count(net->model); i++) {
+        struct weir_layer_hash layer;
+        (void)weir_model_hash(net->model, i, &layer); /* there are so many */
+        hash = weir__hash(hash, &layer, sizeof layer);
+    }
+    return weir__world_agree(world, WEIR_OK, hash, "models, optimizers, seeds or dtypes", faults);
+}
+
 static int new_with_pipe(const struct weir_model *model, const struct weir_net_options *options,
                          bool layered, struct weir_faults *faults, struct weir_net **net) {
     assert(model != NULL && options != NULL && net != NULL);
     struct weir_net *made;
     int status = new_without_pipe(model, options, layered, faults, &made);
-    if (status != WEIR_OK) return status;
+    bool sized = weir__is_sized(options) && weir__is_sized(&options->pipe);
+    if (status != WEIR_OK)
+        return sized ? weir__world_agree(options->pipe.world, status, 0, "nets", faults) : status;
     status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
-    if (status != WEIR_OK) {
-        weir_net_destroy(made);
-        return status;
-    }
+    if (status != WEIR_OK) goto fail;
+    if ((status = agree(made, faults)) != WEIR_OK) goto fail;
     *net = made;
     return WEIR_OK;
+fail:
+    weir_net_destroy(made);
+    return status;
 }
 
 int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
@@ -290,6 +317,11 @@ uint32_t weir_net_parameter_count(const struct weir_net *net) {
     return net->network.named_count;
 }
 
+/** NULL where there is nothing: on another rank. */
+static void *at(void *base, size_t offset) {
+    return base == NULL ? NULL : (char *)base + offset;
+}
+
 int weir_net_parameter(const struct weir_net *net, uint32_t index,
                        struct weir_parameter *parameter) {
     assert(net != NULL && parameter != NULL);
@@ -305,17 +337,13 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
                                          .count = info->count,
                                          .frozen = info->frozen};
     memcpy(parameter->shape, info->shape, sizeof parameter->shape);
-    parameter->data = (char *)stage->at.parameters + info->offset;
+    parameter->data = at(stage->at.parameters, info->offset);
     if (net->infer_only || info->frozen) return WEIR_OK;
-    parameter->gradient = (char *)stage->at.gradients + info->offset;
+    parameter->gradient = at(stage->at.gradients, info->offset);
     for (uint32_t i = 0; i < weir__optimizer_arrays(&net->optimizer); i++)
         parameter->optimizer[i] =
-            (char *)stage->at.optimizer + i * stage->compiled->trainable_bytes + info->offset;
+            at(stage->at.optimizer, i * stage->compiled->trainable_bytes + info->offset);
     return WEIR_OK;
-}
-
-static void *at(void *base, size_t offset) {
-    return base == NULL ? NULL : (char *)base + offset;
 }
 
 /** Copies through `held`, which is the host's memory. */
@@ -415,6 +443,7 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     step->accumulate_last = !batch->accumulate_more;
     step->no_update = batch->no_update || net->optimizer.kind == WEIR_OPTIMIZER_NONE;
     step->user = &net->step;
+    step->flags = batch->flags;
 }
 
 /** A net with caches must be told where each row stands, and that must lie within its caches. */

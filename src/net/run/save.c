@@ -4,6 +4,7 @@
 
 #include "base/name_set.h"
 #include "io/safetensors.h"
+#include "world/allreduce.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -70,9 +71,10 @@ static size_t entry_bytes(const struct entry *entry) {
     return (size_t)entry->parameter.count * weir_dtype_bytes(entry->parameter.dtype);
 }
 
-/** Gives every entry memory that the host can touch: of its own where that is a GPU's, or `copies`
- * are wanted. */
+/** Gives every entry memory that the host can touch: of its own where that is a GPU's, or another
+ * rank's, or `copies` are wanted. */
 static int place_entries(struct entries *entries, const struct weir_net *net, bool copies) {
+    copies |= net->pipe_options.world != NULL;
     for (uint32_t i = 0; i < entries->count; i++) {
         struct entry *entry = &entries->list[i];
         entry->data = entry->place;
@@ -182,6 +184,23 @@ static bool make_texts(struct texts *texts, const struct weir_model *model,
     return good;
 }
 
+/** One rank of a world writes for all. */
+static bool writes(const struct weir_net *net) {
+    return net->pipe_options.world == NULL || net->pipe_options.world->rank == 0;
+}
+
+/** All ranks of a world end with the worst. */
+static int agree(const struct weir_net *net, int status, struct weir_error *error) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    faults.allocator = net->allocator;
+    if (status != WEIR_OK && error != NULL) weir_faults_add(&faults, "%s", error->message);
+    int all = weir__world_agree(net->pipe_options.world, status, 0, "files", &faults);
+    if (status == WEIR_OK && all != WEIR_OK)
+        weir__fail(error, all, "%s", faults.kept > 0 ? faults.lines[0] : weir_status_text(all));
+    weir_faults_clean_up(&faults);
+    return all;
+}
+
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error) {
     struct entries entries;
@@ -197,10 +216,11 @@ int weir_net_save(const struct weir_net *net, const char *path,
         goto out;
     }
     if ((status = read_entries(&entries, net, error)) != WEIR_OK) goto out;
-    status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
+    if (writes(net))
+        status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
 out:
     weir__pool_clean_up(&entries.pool);
-    return status;
+    return agree(net, status, error);
 }
 
 /* ---- saving beside training ---- */
@@ -286,6 +306,7 @@ int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
                        struct weir_error *error) {
     assert(copy != NULL && copy->texts.count > 0); /* one was taken */
     weir__error_clear(error);
+    if (!writes(copy->net)) return WEIR_OK;
     struct weir__io io = {.allocator = copy->net->allocator, .error = error};
     return weir__safetensors_save(&io, path, copy->items, copy->entries.count, copy->texts.list,
                                   copy->texts.count);
@@ -456,36 +477,44 @@ static int take_values(const struct weir__safetensors *file, struct entries *ent
     return weir_net_share(net);
 }
 
-static int load(struct weir_net *net, const char *path, const struct wanted *wants) {
-    struct weir_progress *progress = wants->progress;
-    struct weir_faults *faults = wants->faults;
+/** Opens the file and compares it with the net, of which nothing has changed yet. */
+static int find(struct weir_net *net, const char *path, const struct wanted *wants,
+                struct weir__safetensors **file, struct entries *entries) {
     struct weir_error error = {.status = WEIR_OK};
     struct weir__io io = {.allocator = net->allocator, .error = &error};
-    struct weir_progress found = {0};
-    struct weir__safetensors *file;
-    struct entries entries;
-    int status = weir__safetensors_open(&io, path, NULL, &file);
+    int status = weir__safetensors_open(&io, path, NULL, file);
     if (status != WEIR_OK) {
-        weir_faults_add(faults, "%s", error.message);
+        weir_faults_add(wants->faults, "%s", error.message);
         return status;
     }
-    status = init_entries(&entries, net, progress != NULL);
-    if (status != WEIR_OK) goto close;
-    if (!name_entries(&entries)) {
+    status = init_entries(entries, net, wants->progress != NULL);
+    if (status != WEIR_OK) goto fail_file;
+    if (!name_entries(entries))
         status = WEIR_ERR_OUT_OF_MEMORY;
-        goto clean_up;
-    }
+    else if (!check_file(*file, entries, wants))
+        status = WEIR_ERR_SHAPE;
+    if (status == WEIR_OK) return WEIR_OK;
+    weir__pool_clean_up(&entries->pool);
+fail_file:
+    weir__safetensors_close(*file);
+    return status;
+}
+
+static int load(struct weir_net *net, const char *path, const struct wanted *wants) {
+    struct weir_progress *progress = wants->progress, found = {0};
+    struct weir__safetensors *file = NULL;
+    struct entries entries;
     struct wanted own = *wants;
     own.progress = progress != NULL ? &found : NULL;
-    if (!check_file(file, &entries, &own)) {
-        status = WEIR_ERR_SHAPE;
-        goto clean_up;
-    }
+    int status = find(net, path, &own, &file, &entries);
+    int all = weir__world_agree(net->pipe_options.world, status, 0, "files", wants->faults);
+    if (status != WEIR_OK) return status;
+    if ((status = all) != WEIR_OK) goto out;
     status = take_values(file, &entries, net);
     if (status != WEIR_OK) {
-        weir_faults_add(faults, "parameters cannot be brought to their stages: %s",
+        weir_faults_add(wants->faults, "parameters cannot be brought to their stages: %s",
                         weir_status_text(status));
-        goto clean_up;
+        goto out;
     }
     net->next_mini_batch = found.mini_batch; /* 0 without progress */
     net->next_update = found.step - found.skipped;
@@ -494,9 +523,8 @@ static int load(struct weir_net *net, const char *path, const struct wanted *wan
         found.note_count = progress->note_count;
         *progress = found;
     }
-clean_up:
+out:
     weir__pool_clean_up(&entries.pool);
-close:
     weir__safetensors_close(file);
     return status;
 }
