@@ -143,7 +143,9 @@ static bool takes_standard(const struct train_values *values) {
 }
 
 static int run(struct train *t, const struct args *args) {
-    int status = train_begin(t, args);
+    int status = train_world_join(t, args);
+    if (status != WEIR_OK) return status;
+    status = train_begin(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
     train_print_header(t);
     return train_loop(t);
@@ -216,5 +218,5 @@ int cmd_train(int argc, char **argv) {
     people_init(&t.people, takes_standard(&values));
     if (values.quiet) people_silence(&t.people);
     int status = t.report != NULL ? run(&t, &args) : WEIR_ERR_OUT_OF_MEMORY;
-    return finish(&t, &command, status);
+    return train_world_leave(&t, finish(&t, &command, status));
 }

@@ -5,9 +5,11 @@
 #include "cmd/commands.h"
 #include "device/cuda_kernels.h"
 #include "net/cpu/level.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +75,19 @@ int subcommand_refuse(const char *word) {
     return EXIT_REFUSED;
 }
 
+/* What a launcher starts several times would do the same several times, and write the same files.
+ */
+static bool is_for_one(const struct subcommand *found) {
+    struct weir__launch launch = weir__launch_read();
+    if (launch.by == NULL || launch.size <= 1 || strcmp(found->name, "train") == 0) return false;
+    if (launch.rank == 0)
+        fprintf(stderr,
+                "weir: %s: started as %" PRIu32 " processes (%s): only 'train' runs over several: "
+                "start this command without the launcher, or as one\n",
+                found->name, launch.size, launch.by);
+    return true;
+}
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         subcommands_usage(stderr);
@@ -86,6 +101,9 @@ static int run(int argc, char **argv) {
         return print_version();
     }
     const struct subcommand *found = subcommand_find(argv[1]);
+    if (found && is_for_one(found)) {
+        return EXIT_REFUSED;
+    }
     if (found) {
         return found->run(argc - 1, argv + 1);
     }

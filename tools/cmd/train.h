@@ -19,6 +19,7 @@
 #include "cmd/train_log.h"
 #include "cmd/train_report.h"
 #include "cmd/train_save.h"
+#include "cmd/train_world.h"
 
 struct weir__safetensors;
 
@@ -83,6 +84,7 @@ struct train {
     struct task_score score;
     uint64_t eval_rows;
     bool unexplained, explained; /**< the first update that was skipped */
+    struct train_world world;
 };
 
 /** One update, as it is reported. */
@@ -97,6 +99,8 @@ struct train_line {
 
 /** Opens data, builds the net, initialises or resumes. */
 int train_begin(struct train *t, const struct args *args);
+/** Whether the run was asked to end before its last update. */
+bool train_is_stopped(const struct train *t);
 /** All updates, saves and evaluations. */
 int train_loop(struct train *t);
 

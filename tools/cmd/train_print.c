@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a run shows: tables before, a line per update, timeline and summary after; and the same for
  * programs. */
-#include "cli/interrupt.h"
 #include "cli/json_text.h"
 #include "cli/plan_text.h"
 #include "cmd/train.h"
@@ -23,7 +22,7 @@ static void print_layers(FILE *to, const struct train *t) {
         struct weir_attachment attachment;
         struct weir_place place = {0};
         if (weir_pipe_attachment(weir_net_pipe(t->net), s, &attachment) != WEIR_OK) continue;
-        weir_pipe_place(weir_net_pipe(t->net), attachment.worker, &place);
+        int known = weir_pipe_place(weir_net_pipe(t->net), attachment.worker, &place);
         for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
             struct weir_parameter p;
             if (weir_net_parameter(t->net, i, &p) != WEIR_OK || p.stage != s) continue;
@@ -36,7 +35,8 @@ static void print_layers(FILE *to, const struct train *t) {
             snprintf(where, sizeof where, "cores %s, NUMA node %" PRId32, place.cores,
                      place.numa_node);
         else
-            snprintf(where, sizeof where, "not bound");
+            snprintf(where, sizeof where,
+                     known == WEIR_ERR_NOT_FOUND ? "another process" : "not bound");
         fprintf(to, "%5" PRIu32 "  %-16s %-7" PRIu32 " %14" PRIu64 " %14" PRIu64 "  %s\n", s,
                 layers, attachment.worker, numbers, bytes, where);
         layer += balance[s];
@@ -331,7 +331,7 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     if (v->save_weights != NULL) fprintf(to, "weights     %s\n", v->save_weights);
     if (v->trace != NULL) fprintf(to, "trace       %s (open it in Perfetto)\n", v->trace);
     if (v->report != NULL) fprintf(to, "report      %s\n", v->report);
-    if (interrupt_came())
+    if (train_is_stopped(t))
         fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " updates\n", t->progress.step,
                 t->steps);
     fflush(to);
@@ -346,7 +346,7 @@ int train_json_summary(struct train *t, const struct train_line *medians) {
         "seconds", json_text_real(medians->seconds), train_rate_key(t),
         json_text_real(medians->units_per_second), "bubble", json_text_real(medians->bubble),
         "recompute_hidden", json_text_real(medians->recompute_hidden), "kernels", kernels,
-        "reference_ops", (int)reference, "interrupted", interrupt_came(), "planned_bytes",
+        "reference_ops", (int)reference, "interrupted", train_is_stopped(t), "planned_bytes",
         (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
     json_object_set_new(summary, "typical_step", json_text_real(kept_seconds(t, false)));
     json_object_set_new(summary, "predicted_step", json_text_real(kept_seconds(t, true)));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* A run's page. */
-#include "cli/interrupt.h"
 #include "cmd/train_report.h"
 
 #include "net/cpu/level.h"
@@ -248,7 +247,7 @@ static void add_texts(const struct train *t, struct page *page, const char *fail
         snprintf(page->warning, sizeof page->warning,
                  "The run failed after %" PRIu64 " of %" PRIu64 " updates: %s", t->progress.step,
                  t->steps, failure);
-    else if (interrupt_came())
+    else if (train_is_stopped(t))
         snprintf(page->warning, sizeof page->warning,
                  "The run was interrupted after %" PRIu64 " of %" PRIu64 " updates.",
                  t->progress.step, t->steps);

@@ -54,7 +54,8 @@ bool train_searches(const struct train *t) {
     bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
     bool can = devices && !listed && !weir__text_ends(pipe->schedule, ".csv") &&
                pipe->balance_by == PIPE_BALANCE_BY_COST;
-    return t->values->plan == 1 && (can || args_given(t->args, "plan"));
+    bool alone = train_world(t) == NULL; /* ranks would measure, and choose, each its own */
+    return t->values->plan == 1 && ((can && alone) || args_given(t->args, "plan"));
 }
 
 /* All but the pipeline's own options, which a search may choose. */
@@ -207,7 +208,8 @@ static int check_paths(struct train *t) {
 static int build_all(struct train *t, const struct args *args) {
     int status = train_save_choose(t);
     if (status != WEIR_OK) return status;
-    if ((status = check_paths(t)) != WEIR_OK) return status;
+    if (train_world_leads(t)) status = check_paths(t);
+    if (status != WEIR_OK) return status;
     status = train_read_origin(t, args);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_open(t);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_build_model(t, args);
@@ -222,6 +224,7 @@ static int begin_training(struct train *t) {
     int status = train_notes_make(t, &t->notes);
     t->progress.notes = t->notes.list;
     t->progress.note_count = t->notes.count;
+    status = train_world_compare(t, status);
     if (status != WEIR_OK) return status;
     if (resumes) status = train_notes_check(t);
     if (status != WEIR_OK) return status;
@@ -278,11 +281,13 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
     batch.accumulate_more = k + 1 < t->values->accumulate;
     batch.accumulate_next = k > 0;
     batch.lr = line->lr;
+    batch.flags = interrupt_came();
     status = weir_net_step(t->net, &batch, &result);
     if (status != WEIR_OK) return fail_step(t, status, &result.error);
     line->loss += result.loss;
     line->grad_norm = result.gradient_norm;
     line->updated = result.updated;
+    t->world.stopped |= result.flags != 0;
     t->progress.mini_batch++;
     return WEIR_OK;
 }
@@ -411,7 +416,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
     if (status != WEIR_OK) return status;
-    if (medians->step > 0) status = train_print_timeline(t);
+    if (medians->step > 0 && train_world(t) == NULL) status = train_print_timeline(t);
     if (status != WEIR_OK) return status;
     if ((status = train_report_keep(t)) != WEIR_OK) return status;
     explain_skip(t);
@@ -424,16 +429,20 @@ static int finish_run(struct train *t, struct train_line *medians) {
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
     bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
-    if (status == WEIR_OK && bytes && t->values->sample > 0 && !interrupt_came())
+    if (status == WEIR_OK && bytes && t->values->sample > 0 && !train_is_stopped(t))
         train_sample(t, t->values->sample);
     return status;
+}
+
+bool train_is_stopped(const struct train *t) {
+    return train_world(t) != NULL ? t->world.stopped : interrupt_came();
 }
 
 int train_loop(struct train *t) {
     struct train_line line = {0};
     struct history history = {0};
     int status = history_init(&history);
-    while (status == WEIR_OK && t->progress.step < t->steps && !interrupt_came()) {
+    while (status == WEIR_OK && t->progress.step < t->steps && !train_is_stopped(t)) {
         status = run_update(t, &line);
         if (status != WEIR_OK) break;
         history_add(&history, &line);

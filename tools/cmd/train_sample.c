@@ -64,7 +64,8 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     options.net.pipe.device_count = 0;
     if (options.net.dtype == WEIR_BF16) options.net.dtype = WEIR_F32; /* as the parameters are */
     options.net.pipe.memory_limit = 0;
-    options.net.pipe.threads_per_worker = stage.threads;
+    options.net.pipe.threads_per_worker = stage.threads > 0 ? stage.threads : 1;
+    options.net.pipe.world = NULL; /* each rank has all of this one */
     status = generator_init(generator, &options, faults);
     return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;
 }

@@ -30,6 +30,7 @@ struct saver {
     struct weir__gate done;  /* advanced by the thread */
     const char *path;
     uint32_t keep;
+    bool elsewhere; /* another rank writes */
     struct weir_net_copy *copy;
     uint64_t bytes;
     pthread_t thread;
@@ -112,6 +113,7 @@ static int write_best(struct saver *saver) {
 
 /* The best one first: who goes on from the latest knows of it. */
 static int write_job(struct saver *saver) {
+    if (saver->elsewhere) return WEIR_OK;
     int best = saver->job.best ? write_best(saver) : WEIR_OK;
     struct weir_error first = saver->error;
     int latest = saver->job.latest ? write_latest(saver) : WEIR_OK;
@@ -189,6 +191,7 @@ int train_save_update(struct train *t, const struct train_line *line) {
     uint64_t every = t->values->save_every;
     if (t->save.saver == NULL) return WEIR_OK;
     tell(t, "training goes on, and ends with exit code 1");
+    if (train_world(t) != NULL && t->save.failed > 0) return train_save_judge(t); /* of all ranks */
     /* the last one's follows anyway */
     bool due = every > 0 && line->step % every == 0 && line->step != t->steps;
     bool best = line->scored && is_best(t, line->score.loss);
@@ -323,8 +326,9 @@ static int look_back(struct train *t, struct saver *saver) {
     char best[PATH_MAX];
     uint64_t step;
     double loss;
-    if (t->values->resume == NULL) return WEIR_OK;
-    if (same_file(t->values->resume, saver->path)) saver->saved = t->progress.step;
+    if (t->values->resume == NULL || saver->elsewhere) return WEIR_OK;
+    if (train_world(t) == NULL && same_file(t->values->resume, saver->path))
+        saver->saved = t->progress.step;
     best_path(saver->path, best);
     if (t->values->keep_best && is_own(t, best, false, &step, &loss)) saver->best = loss;
     return saver->keep > 0 ? find_kept(t, saver) : WEIR_OK;
@@ -389,6 +393,7 @@ int train_save_begin(struct train *t) {
     if (saver == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     *saver = (struct saver){.path = t->values->save,
                             .keep = t->values->keep,
+                            .elsewhere = !train_world_leads(t),
                             .saved = nothing,
                             .best = HUGE_VAL,
                             .kept = calloc((size_t)t->values->keep + 1, sizeof *saver->kept),

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: `mpiexec -n R weir train` trains as one process does, and what cannot be done so is refused
+ * once, and soon. Method: the installed command by whatever MPI is here (--mpi, or an mpiexec on
+ * PATH), on one host; files are compared byte for byte.
+ */
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Nothing about the pipeline but how often it is cut. */
+#define RUN CLI_TRAIN " --layers 4 --steps 6 --plan given --chunks 4"
+
+static const char *launcher(void) {
+    static char text[1024];
+    const char *folder = test_mpi_path();
+    snprintf(text, sizeof text,
+             "%s%s%s export HYDRA_LAUNCHER=fork OMPI_ALLOW_RUN_AS_ROOT=1 "
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1; mpiexec",
+             folder != NULL ? "unset WEIR_MPI; PATH='" : "", folder != NULL ? folder : "",
+             folder != NULL ? "/bin':$PATH;" : "");
+    return text;
+}
+
+/* Runs `weir ARGUMENTS` as `ranks` processes in the folder; false: the test has ended, as there is
+ * no MPI. */
+static bool run_ranks(struct cli_run *run, const char *folder, uint32_t ranks,
+                      const char *arguments) {
+    const char *prefix = test_install_prefix();
+    if (prefix == NULL || test_is_sanitized()) {
+        test_skip(prefix == NULL ? "no installed command: run by 'zig build test'"
+                                 : "a sanitizer looks into MPI's own memory too");
+        return false;
+    }
+    run->code =
+        test_shell(run->output, sizeof run->output, "{ cd '%s' && %s -n %u '%s/bin/weir' %s; }",
+                   folder, launcher(), ranks, prefix, arguments);
+    bool none = strstr(run->output, "mpiexec: not found") != NULL ||
+                strstr(run->output, "no MPI library") != NULL;
+    if (none && test_mpi_path() == NULL) test_skip("there is no MPI here");
+    return !none || test_mpi_path() != NULL;
+}
+
+static struct cli_run run;
+
+static void test_ranks_save_what_one_process_saves(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512], resumed[512];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    snprintf(resumed, sizeof resumed, "%s/resumed", folder);
+    CLI_CODE(&run, 0, "train --data %s " RUN " --save-every 2 --stages 3 --save %s", cli_text(),
+             alone);
+    for (uint32_t ranks = 2; ranks <= 3 && !test_has_failed(); ranks++) {
+        snprintf(arguments, sizeof arguments,
+                 "train --data %s " RUN " --save-every 2 --stages 3 --save %s", cli_text(),
+                 together);
+        if (!run_ranks(&run, folder, ranks, arguments)) return;
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        EXPECT(strstr(run.output, "update") != NULL);
+        cli_same_files(alone, together);
+    }
+    /* and goes on alone from half of the way, to the same end */
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " RUN " --stages 3 --steps 3 --lr-schedule constant --save %s",
+             cli_text(), together);
+    run_ranks(&run, folder, 3, arguments);
+    CLI_CODE(&run, 0, "train --data %s " RUN " --lr-schedule constant --resume %s --save %s",
+             cli_text(), together, resumed);
+    CLI_CODE(&run, 0, "train --data %s " RUN " --lr-schedule constant --save %s", cli_text(),
+             alone);
+    cli_same_files(alone, resumed);
+}
+
+static void test_what_is_for_one_process_is_refused_once(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[512];
+    if (!run_ranks(&run, folder, 2, "layers")) return;
+    EXPECT(strstr(run.output, "only 'train' runs over several") != NULL);
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --trace t.json", cli_text());
+    if (!run_ranks(&run, folder, 2, arguments)) return;
+    EXPECT(run.code != 0);
+    const char *first = strstr(run.output, "--trace: not over several processes");
+    if (EXPECT(first != NULL))
+        EXPECT(strstr(first + 1, "--trace: not over several processes") == NULL);
+}
+
+static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --workers 2 --stages 2",
+             cli_text());
+    if (!run_ranks(&run, test_temporary_directory(), 3, arguments)) return;
+    EXPECT(run.code != 0);
+    EXPECT(strstr(run.output, "2 workers for 3 ranks") != NULL);
+}
+
+WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
+                TEST(what_is_for_one_process_is_refused_once),
+                TEST(more_ranks_than_workers_are_told_how_many_there_are))

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#include "cmd/train_world.h"
+
+#include "cmd/train.h"
+#include "world/allreduce.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long a rank that fails leaves to rank 0, which mostly fails with the same, to say why. */
+enum { GRACE_MS = 300 };
+
+const struct weir_world *train_world(const struct train *t) {
+    return t->world.joined && t->world.world.rank_count > 1 ? &t->world.world : NULL;
+}
+
+bool train_world_leads(const struct train *t) {
+    return train_world(t) == NULL || t->world.world.rank == 0;
+}
+
+/* ---- joining ---- */
+
+static void hold_errors(struct train_world *world) {
+    world->held = tmpfile();
+    if (world->held == NULL) return;
+    fflush(stderr);
+    world->errors = dup(STDERR_FILENO);
+    if (world->errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->errors = 0;
+}
+
+/* What needs all workers' times, or files that every rank would have to see. */
+static void refuse(const struct args *args, bool searches, struct weir_faults *faults) {
+    static const char *const options[] = {"trace",     "report", "profile",
+                                          "keep-best", "device", "balance-by"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (args_given(args, options[i]))
+            weir_faults_add(faults, "--%s: not over several processes: leave it away, or start one",
+                            options[i]);
+    if (searches && args_given(args, "plan"))
+        weir_faults_add(faults, "--plan auto: not over several processes, which would each choose "
+                                "another: give what 'weir plan --search' prints");
+}
+
+static void silence(struct train *t) {
+    people_silence(&t->people);
+    t->values->json = t->values->log_dir = NULL;
+    hold_errors(&t->world);
+}
+
+int train_world_join(struct train *t, const struct args *args) {
+    int status = weir_world_mpi(NULL, NULL, t->faults, &t->world.world);
+    if (status != WEIR_OK) return status;
+    t->world.joined = true;
+    const struct weir_world *world = train_world(t);
+    if (world == NULL) return WEIR_OK;
+    if (world->rank > 0) silence(t);
+    refuse(args, t->values->plan == 1, t->faults);
+    bool told =
+        args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
+    if (!told) t->values->pipe.workers = world->rank_count;
+    t->options.pipe.world = world;
+    return WEIR_OK;
+}
+
+int train_world_compare(struct train *t, int status) {
+    uint64_t hash = WEIR__HASH_BEGIN;
+    for (uint32_t i = 0; i < t->notes.count; i++) {
+        const struct weir_note *note = &t->notes.list[i];
+        hash = weir__hash(hash, note->key, strlen(note->key) + 1);
+        hash = weir__hash(hash, note->value, strlen(note->value) + 1);
+    }
+    return weir__world_agree(train_world(t), status, hash,
+                             "data or options: the same files must lie where they are named",
+                             t->faults);
+}
+
+/* ---- leaving ---- */
+
+static void tell_held(struct train_world *world) {
+    char line[1024];
+    if (world->errors == 0) return;
+    fflush(stderr);
+    rewind(world->held);
+    dup2(world->errors, STDERR_FILENO);
+    while (fgets(line, sizeof line, world->held) != NULL)
+        fprintf(stderr, "rank %u on %s: %s", world->world.rank, world->world.host, line);
+}
+
+int train_world_leave(struct train *t, int code) {
+    struct train_world *world = &t->world;
+    const struct timespec grace = {.tv_nsec = GRACE_MS * 1000000L};
+    if (!world->joined) return code;
+    bool failed = code == EXIT_FAILED || code == EXIT_REFUSED;
+    if (failed && train_world(t) != NULL) {
+        if (world->world.rank > 0) (void)nanosleep(&grace, NULL);
+        tell_held(world);
+        fflush(stderr);
+        world->world.calls->abort(world->world.context, code);
+    }
+    world->world.calls->close(world->world.context);
+    if (world->held != NULL) fclose(world->held);
+    return code;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A training run over several processes: under mpiexec or srun each is a rank with its share of the
+ * workers. All make the same calls on the net; rank 0 alone speaks and writes files. What others
+ * have to say on stderr is held back, for it is mostly what rank 0 says too, and told if the run
+ * fails there.
+ */
+#ifndef WEIR_TOOLS_TRAIN_WORLD_H
+#define WEIR_TOOLS_TRAIN_WORLD_H
+
+#include "weir_world.h"
+
+#include <stdio.h>
+
+struct args;
+struct train;
+
+/** Zeroed: one process, or not joined yet. */
+struct train_world {
+    struct weir_world world;
+    bool joined;  /**< with one rank, too */
+    bool stopped; /**< a rank has been asked to end: all learnt it with a step */
+    int errors;   /**< of ranks but 0: what stderr was; 0: it still is */
+    FILE *held;   /**< what was written to it since then */
+};
+
+/** Joins the launcher's world, if there is one; faults say why it cannot be, or what cannot be done
+ * in one. On ranks but 0 output is silenced. */
+int train_world_join(struct train *t, const struct args *args);
+/** The world, or NULL where this process is alone. */
+const struct weir_world *train_world(const struct train *t);
+/** Whether this process writes files and speaks. */
+bool train_world_leads(const struct train *t);
+/** Whether all ranks, with their statuses, train by the same notes: on the same data, the same way.
+ * Collective. */
+int train_world_compare(struct train *t, int status);
+/** Leaves it with the exit code, which it returns; a failure ends all ranks, and this process. */
+int train_world_leave(struct train *t, int code);
+
+#endif
