@@ -126,6 +126,28 @@ static void test_each_way_keeps_its_order_and_nothing_else_does(void) {
     EXPECT(sum.overtaken > SEEDS * messages / 10);
 }
 
+/* One message; its sender closes as soon as its send has ended. */
+static int send_and_close(void *context, struct weir_world *world) {
+    struct weir_request request;
+    uint32_t data = 5;
+    bool ended = false;
+    (void)context;
+    int status = world->rank == 0 ? world_send(world, 1, &data, sizeof data, &request)
+                                  : world_receive(world, 0, &data, sizeof data, &request);
+    while (status == WEIR_OK && !ended) status = world_test(world, &request, &ended);
+    EXPECT_EQ_UINT(data, 5);
+    return status;
+}
+
+static void test_messages_go_on_while_their_sender_closes(void) {
+    for (uint64_t seed = 0; seed < 20 && !test_has_failed(); seed++) {
+        struct threads_world *world = threads_world_new(&(struct threads_options){
+            .ranks = 2, .channels = 1, .limit_s = 5, .seed = seed, .delay = 50});
+        EXPECT_STATUS(threads_world_run(world, send_and_close, NULL), WEIR_OK);
+        threads_world_destroy(world);
+    }
+}
+
 /* Polls for what never comes. */
 static int wait_in_vain(void *context, struct weir_world *world) {
     struct weir_request request;
@@ -344,7 +366,7 @@ static void test_ranks_know_their_hosts(void) {
 }
 
 WEIR_TEST_SUITE(threads_world, TEST(each_way_keeps_its_order_and_nothing_else_does),
-                TEST(abort_ends_all_that_wait),
+                TEST(messages_go_on_while_their_sender_closes), TEST(abort_ends_all_that_wait),
                 TEST(a_rank_that_ends_with_a_failure_ends_the_others),
                 TEST(memory_of_requests_may_be_given_back_after_a_failure),
                 TEST(without_a_launcher_nobody_is_told),
