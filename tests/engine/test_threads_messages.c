@@ -292,7 +292,7 @@ static void test_messages_that_cannot_be_are_found(void) {
     struct weir_world *one = threads_world_rank(world, 1);
     struct weir_request request, other;
     struct weir_message message = {.peer = 0, .channel = 1};
-    uint32_t data;
+    uint32_t data = 0;
     bool ended;
     EXPECT_STATUS(one->calls->send(one->context, &message, &other), WEIR_ERR_ARGUMENT);
     message = (struct weir_message){.peer = 0, .tag = WEIR_TAG_MOST + 1};
