@@ -39,7 +39,8 @@ struct clocks {
     uint32_t *latest;    /* per lane: its last node so far, or NO_NODE */
     uint32_t *host;      /* [worker][lane]: what its thread knows to be done, whatever the stream */
     const bool *at_once; /* per worker: its device's work is done when it returns */
-    struct before *list; /* scratch: what one node must follow */
+    const uint32_t *rank; /* per worker */
+    struct before *list;  /* scratch: what one node must follow */
     uint32_t list_capacity;
     uint32_t wait_capacity;
     struct weir__handover *handovers; /* by the node that they are for, in the order of visits */
@@ -123,6 +124,13 @@ static bool may_hop(const struct clocks *c, uint32_t node) {
     return is_copy(c, node) && c->prepared->lanes[c->node[node].lane - c->workers].may_hop;
 }
 
+/* Whose thread gives the node its work. */
+static uint32_t owner(const struct clocks *c, uint32_t node) {
+    uint32_t lane = c->node[node].lane;
+    assert(lane < c->lanes);
+    return lane < c->workers ? lane : c->prepared->lanes[lane - c->workers].worker;
+}
+
 /* What the node's bytes must have been left by. */
 static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
     struct weir__handover *h = c->handovers;
@@ -130,6 +138,8 @@ static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
         assert(h->before != node);
         assert(is_copy(c, h->before) || node_start(c, node) >= c->end[h->before]);
         if (c->node[h->before].lane == c->node[node].lane && !may_hop(c, node)) continue;
+        assert(is_copy(c, h->before) ||
+               c->rank[c->node[h->before].lane] == c->rank[owner(c, node)]);
         if (!list_add(c, count, h->before, false, WEIR__CAUSE_MEMORY)) return false;
     }
     c->handovers = h;
@@ -149,7 +159,11 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
     for (uint32_t e = p->deps.begin[action]; e < p->deps.begin[action + 1]; e++) {
         const struct weir__edge *edge = &p->deps.edges[e];
         assert(edge->from < c->actions && edge->from != action);
-        if (c->node[edge->from].lane == own) continue;
+        uint32_t other = c->node[edge->from].lane;
+        /* what crosses between ranks is a message, and before an update all their numbers are
+         * known; that a late recomputation follows a gradient, which it does not read, holds in a
+         * rank */
+        if (other == own || c->rank[other] != c->rank[own]) continue;
         bool crosses = edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[call->action.kind].in_step;
         bool delayed = c->delays && crosses;
         if (!list_add(c, count, edge->from, delayed, (enum weir__edge_cause)edge->cause))
@@ -202,13 +216,6 @@ static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
     uint32_t former = former_in_slot(c, node);
     if (former != NO_NODE && !list_add(c, count, former, false, WEIR__CAUSE_MEMORY)) return false;
     return gather_handovers(c, node, count);
-}
-
-/* Whose thread gives the node its work. */
-static uint32_t owner(const struct clocks *c, uint32_t node) {
-    uint32_t lane = c->node[node].lane;
-    assert(lane < c->lanes);
-    return lane < c->workers ? lane : c->prepared->lanes[lane - c->workers].worker;
 }
 
 /* What is known when the node's turn comes: by its lane, by its thread, and where the thread does
@@ -440,9 +447,14 @@ int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__set
                                  setup->options.link_delay_ns > 0};
     struct ordered *order;
     bool *at_once = weir__pool_take(&prepared->pool, c.workers, sizeof *at_once);
-    if (at_once == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; w < c.workers; w++) at_once[w] = weir__setup_device(setup, w).synchronous;
+    uint32_t *rank = weir__pool_take(&prepared->pool, c.workers, sizeof *rank);
+    if (at_once == NULL || rank == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < c.workers; w++) {
+        at_once[w] = weir__setup_device(setup, w).synchronous;
+        rank[w] = weir__setup_rank(setup, w, c.workers);
+    }
     c.at_once = at_once;
+    c.rank = rank;
     int status = take_nodes(&c);
     if (status != WEIR_OK) return status;
     if ((status = sorted_nodes(&c, &order)) != WEIR_OK) return status;

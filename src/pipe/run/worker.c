@@ -108,7 +108,7 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
             continue;
         }
         if (from == run->worker) continue; /* its own copies, and what these follow */
-        if (!weir__is_here(run->pipe, wait->worker)) continue; /* by the numbers of all ranks */
+        assert(weir__is_here(run->pipe, wait->worker));
         uint32_t wanted = from->base + wait->count;
         if (!weir__gate_reached(&from->progress, wanted)) {
             waited_for = (int32_t)wait->worker;

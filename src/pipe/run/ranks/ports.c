@@ -228,8 +228,8 @@ static bool is_over(const struct weir_pipe *pipe, const struct weir__needed_wait
         return port == NULL || ended(port) > copy->place;
     }
     struct weir__worker *from = &pipe->workers[wait->worker];
-    return !weir__is_here(pipe, wait->worker) ||
-           weir__gate_reached(&from->progress, from->base + wait->count);
+    assert(weir__is_here(pipe, wait->worker));
+    return weir__gate_reached(&from->progress, from->base + wait->count);
 }
 
 /* A send's bytes are made; a receive's place is free. */
