@@ -319,7 +319,9 @@ static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
         struct threads_world *world = threads_world_new(&how);
         int status = threads_world_run(world, train_on, ranks);
         fired = threads_world_fired(world);
-        EXPECT_STATUS(status, fired ? WEIR_ERR_PEER : WEIR_OK);
+        bool torn = status == WEIR_ERR_TORN; /* behind the updates nobody knows others' */
+        if (!torn) EXPECT_STATUS(status, fired ? WEIR_ERR_PEER : WEIR_OK);
+        EXPECT(fired || !torn);
         threads_world_destroy(world);
         close_ranks(2);
     }

@@ -258,6 +258,7 @@ double train_rate(const struct train *t, uint64_t update, uint64_t steps) {
 
 static int fail_step(struct train *t, int status, const struct weir_error *error) {
     net_run_error(error, t->error);
+    t->world.agreed = status != WEIR_ERR_PEER && status != WEIR_ERR_TIMEOUT;
     if (status != WEIR_ERR_NONFINITE) return status;
     train_explain_failure(t);
     /* of the update nothing was done: it begins with its first mini-batch */
@@ -281,13 +282,13 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
     batch.accumulate_more = k + 1 < t->values->accumulate;
     batch.accumulate_next = k > 0;
     batch.lr = line->lr;
-    batch.flags = interrupt_came();
+    batch.flags = (uint32_t)interrupt_exit(EXIT_DONE);
     status = weir_net_step(t->net, &batch, &result);
     if (status != WEIR_OK) return fail_step(t, status, &result.error);
     line->loss += result.loss;
     line->grad_norm = result.gradient_norm;
     line->updated = result.updated;
-    t->world.stopped |= result.flags != 0;
+    t->world.stopped |= result.flags;
     t->progress.mini_batch++;
     return WEIR_OK;
 }
@@ -435,7 +436,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
 }
 
 bool train_is_stopped(const struct train *t) {
-    return train_world(t) != NULL ? t->world.stopped : interrupt_came();
+    return train_world(t) != NULL ? t->world.stopped != 0 : interrupt_came();
 }
 
 int train_loop(struct train *t) {

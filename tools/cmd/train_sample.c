@@ -5,6 +5,7 @@
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
 #include "cmd/train.h"
+#include "world/allreduce.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     options.net.pipe.threads_per_worker = stage.threads > 0 ? stage.threads : 1;
     options.net.pipe.world = NULL; /* each rank has all of this one */
     status = generator_init(generator, &options, faults);
+    status = weir__world_agree(train_world(t), status, 0, "samples", faults);
     return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;
 }
 
@@ -110,7 +112,7 @@ static void print_failure(const struct train *t, const struct weir_faults *fault
 static int make_sample(struct train *t, struct generator *generator, uint32_t count,
                        struct weir_faults *faults, struct weir_error *error) {
     int status = begin(t, generator, faults);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK || !train_world_leads(t)) return status;
     return write_sample(t, generator, count, error);
 }
 

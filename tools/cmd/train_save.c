@@ -208,6 +208,7 @@ int train_save_end(struct train *t) {
     if (saver == NULL) return WEIR_OK;
     wait_for(saver);
     tell(t, "training goes on, and ends with exit code 1");
+    if (train_world(t) != NULL && t->save.failed > 0) return train_save_judge(t);
     int status = saver->saved != t->progress.step ? ask(t, true, false, 0) : WEIR_OK;
     if (status != WEIR_OK) return status;
     wait_for(saver);

@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a rank that fails leaves to rank 0, which mostly fails with the same, to say why. */
+/* How long a rank that fails by itself leaves to rank 0, which mostly fails with the same, to say
+ * why. */
 enum { GRACE_MS = 300 };
 
 const struct weir_world *train_world(const struct train *t) {
@@ -92,7 +93,8 @@ int train_world_leave(struct train *t, int code) {
     const struct timespec grace = {.tv_nsec = GRACE_MS * 1000000L};
     if (!world->joined) return code;
     bool failed = code == EXIT_FAILED || code == EXIT_REFUSED;
-    if (failed && train_world(t) != NULL) {
+    if (code == EXIT_DONE && train_world(t) != NULL) code = (int)(world->stopped & 255);
+    if (failed && train_world(t) != NULL && !world->agreed) {
         if (world->world.rank > 0) (void)nanosleep(&grace, NULL);
         tell_held(world);
         fflush(stderr);

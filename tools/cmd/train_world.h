@@ -18,10 +18,12 @@ struct train;
 /** Zeroed: one process, or not joined yet. */
 struct train_world {
     struct weir_world world;
-    bool joined;  /**< with one rank, too */
-    bool stopped; /**< a rank has been asked to end: all learnt it with a step */
-    int errors;   /**< of ranks but 0: what stderr was; 0: it still is */
-    FILE *held;   /**< what was written to it since then */
+    bool joined;      /**< with one rank, too */
+    uint32_t stopped; /**< the exit code of a rank that has been asked to end, which all learnt with
+                           a step; 0: none has */
+    bool agreed;      /**< the failure came from a step, and so to all ranks */
+    int errors;       /**< of ranks but 0: what stderr was; 0: it still is */
+    FILE *held;       /**< what was written to it since then */
 };
 
 /** Joins the launcher's world, if there is one; faults say why it cannot be, or what cannot be done

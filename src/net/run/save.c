@@ -500,6 +500,20 @@ fail_file:
     return status;
 }
 
+/** Of all that a file brings; where nobody compares it, nothing. */
+static uint64_t digest_of(const struct weir_net *net, const struct weir__safetensors *file,
+                          const struct weir_progress *found) {
+    const uint64_t numbers[] = {found->step, found->mini_batch, found->seed, found->skipped};
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
+    if (net->pipe_options.world == NULL) return hash;
+    for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
+        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
+        hash = weir__hash(hash, tensor->name, strlen(tensor->name) + 1);
+        hash = weir__hash(hash, tensor->data, tensor->bytes);
+    }
+    return hash;
+}
+
 static int load(struct weir_net *net, const char *path, const struct wanted *wants) {
     struct weir_progress *progress = wants->progress, found = {0};
     struct weir__safetensors *file = NULL;
@@ -507,7 +521,9 @@ static int load(struct weir_net *net, const char *path, const struct wanted *wan
     struct wanted own = *wants;
     own.progress = progress != NULL ? &found : NULL;
     int status = find(net, path, &own, &file, &entries);
-    int all = weir__world_agree(net->pipe_options.world, status, 0, "files", wants->faults);
+    uint64_t digest = status == WEIR_OK ? digest_of(net, file, &found) : 0;
+    int all = weir__world_agree(net->pipe_options.world, status, digest,
+                                "files of that name: all must see the same one", wants->faults);
     if (status != WEIR_OK) return status;
     if ((status = all) != WEIR_OK) goto out;
     status = take_values(file, &entries, net);

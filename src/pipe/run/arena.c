@@ -2,7 +2,7 @@
 /* The workers' memory. What lasts is apart from what a step works in, because the second holds
  * nothing between steps: a row count that needs more of it gets another, and no pointer to anything
  * that lasts moves. */
-#include "pipe/run/pipe.h"
+#include "pipe/run/ranks.h"
 
 /* ---- one region ---- */
 
@@ -105,13 +105,14 @@ int weir__arena_touch(struct weir__worker *worker) {
 /* In the pipe's `grown`: what replaces the working part where that is too small. */
 static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
                        struct weir_faults *faults) {
-    const struct weir_pipe *pipe = worker->pipe;
+    struct weir_pipe *pipe = worker->pipe;
     const struct weir__arena *arena = &pipe->memory.arenas[worker->index];
     struct weir__arena *grown = &pipe->memory.grown[worker->index];
     assert(grown->working == NULL);
     uint64_t limit = pipe->setup.options.memory_limit;
+    size_t has = pipe->memory.arena_bytes[worker->index];
     *grown = (struct weir__arena){0};
-    if (need <= weir__arena_bytes(arena)) return WEIR_OK;
+    if (need <= has) return WEIR_OK;
     if (limit > 0 && need > limit) {
         weir_faults_add(faults,
                         "%lld row%s %zu bytes on worker %u, %llu more than the limit of %llu: "
@@ -119,6 +120,10 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
                         (long long)rows, rows == 1 ? " needs" : "s need", need, worker->index,
                         (unsigned long long)(need - limit), (unsigned long long)limit, need);
         return WEIR_ERR_MEMORY_LIMIT;
+    }
+    if (!weir__is_here(pipe, worker->index)) { /* its rank acquires it; further plans fit in */
+        pipe->memory.arena_bytes[worker->index] = need;
+        return WEIR_OK;
     }
     grown->working_bytes = need - arena->lasting_bytes;
     int status = acquire(worker, grown->working_bytes, &grown->working);

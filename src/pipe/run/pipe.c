@@ -139,6 +139,7 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     struct weir__place_request request = {
         .bind = options->bind, .workers = here, .threads = threads, .gpus = gpus + first};
     status = weir__place_plan(pipe->machine, &request, faults, pipe->placements + first);
+    for (uint32_t w = first; w < first + here; w++) pipe->placements[w].place.worker = w;
     pipe->spins = status == WEIR_OK && decide_spinning(pipe);
     return status;
 }
@@ -297,15 +298,18 @@ static void tell_devices(const struct weir_pipe *pipe, struct weir_faults *fault
 int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_pipe **out) {
     if (options == NULL || out == NULL) return WEIR_ERR_ARGUMENT;
+    bool sound = weir__is_sized(options) && weir__is_sized(options->world) &&
+                 weir__is_sized(options->world->calls);
+    const struct weir_world *world = sound ? options->world : NULL;
     struct weir_pipe *pipe = weir__acquire(options->allocator, 1, sizeof *pipe);
     if (pipe == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__setup_init(&pipe->setup, options, faults);
     if (status != WEIR_OK) {
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
-        return weir__world_agree(options->world, status, 0, "pipes", faults);
+        return weir__world_agree(world, status, 0, "pipes", faults);
     }
     status = build(pipe, options, faults);
-    status = weir__world_agree(options->world, status, weir__ranks_digest(pipe),
+    status = weir__world_agree(world, status, weir__ranks_digest(pipe),
                                "pipes: give each the same options and program", faults);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
         status = weir__ranks_prepare(pipe, pipe->prepared[i]);

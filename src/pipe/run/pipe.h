@@ -290,14 +290,16 @@ int weir__stamps_read(const struct weir_pipe *pipe);
 const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *worker, uint64_t step,
                                                  uint32_t copy);
 
+/** Another rank's failure, which it tells with its place, is this step's: also where this rank has
+ * one, so that all ranks have the same. Before updates. */
+void weir__pipe_fail_elsewhere(struct weir_pipe *pipe, uint32_t rank,
+                               const struct weir_error *error);
+
 /** Points every prepared row count to where arenas, staging and numbers lie. */
 void weir__pipe_bind(struct weir_pipe *pipe);
 
 /** The thread's body; `argument` is its struct weir__worker. */
 void *weir__worker_main(void *argument);
-/** The same of another rank's failure, which is known there with its place. */
-void weir__pipe_fail_elsewhere(struct weir_pipe *pipe, uint32_t rank,
-                               const struct weir_error *error);
 /** Makes the pipe's first failure known, with layer and message of `error` and the place of `call`
  * (NULL: none); later failures are dropped. Where an update has begun the status is WEIR_ERR_TORN,
  * unless a device is lost. */

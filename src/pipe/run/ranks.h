@@ -5,10 +5,10 @@
  * one there: a port. A step's messages and their order in each lane are those of the plan, so
  * nobody says what comes next: a tag only proves it.
  *
- * A receive is begun when the plan's slot for it is free, at most one action ahead of the one that
- * needs it; a send when its producer has ended. Both go on by polls: of workers that wait or have
- * ended an action, and of the caller's thread every POLL_NS, so that a long callback holds up
- * nobody. One poll at a time makes all of this rank's calls of the world.
+ * A receive is begun when the plan's slot for it is free; a send when its producer has ended. Both
+ * go on by polls: of workers that wait or have ended an action, and of the caller's thread every
+ * POLL_NS, so that a long callback holds up nobody. One poll at a time makes all of this rank's
+ * calls of the world.
  *
  * When a step's last norm is known the ranks exchange numbers: squares, losses, and whether
  * anything failed before. So all of them judge alike, and a failure anywhere, before any update,
@@ -67,6 +67,9 @@ void weir__ranks_begin(struct weir_pipe *pipe);
 /** Goes on with messages and numbers as far as they can go now; nothing where somebody else is at
  * that. Any thread, in a step. */
 void weir__ranks_poll(struct weir_pipe *pipe);
+/** After a step's updates: the status, or WEIR_ERR_TORN where the updates of another rank failed.
+ * Collective; blocks. */
+int weir__ranks_end(struct weir_pipe *pipe, int status);
 /** On the caller's thread, after its own workers have ended their lines: until all messages and the
  * exchange have. */
 void weir__ranks_finish(struct weir_pipe *pipe);
@@ -79,6 +82,10 @@ void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t by
 int32_t weir__ranks_wait_copy(struct weir__run *run, uint32_t copy);
 /** Before an update: until all ranks' norms are known. */
 void weir__ranks_wait_numbers(struct weir__run *run);
+/** Messages of this step that have ended. */
+static inline uint32_t weir__ranks_ended(const struct weir__port *port) {
+    return atomic_load_explicit(&port->ended.value, memory_order_relaxed) - port->base;
+}
 /** Whether a worker runs in this process. */
 static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) {
     return pipe->ranks == NULL || (worker >= pipe->ranks->first && worker < pipe->ranks->end);

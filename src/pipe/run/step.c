@@ -326,6 +326,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     pipe->counts_updates |= step->update > 0;
     if (!infer) pipe->history.last = NULL;
     int ran = weir__pipe_command(pipe);
+    ran = weir__ranks_end(pipe, ran);
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
     if (ran == WEIR_OK) weir__stamps_leave(pipe);
@@ -466,8 +467,10 @@ static int prepare_new(struct weir_pipe *pipe, int64_t rows, bool train,
 static int prepare_ranks(struct weir_pipe *pipe, uint32_t before, int status, int64_t rows,
                          struct weir_faults *faults) {
     if (pipe->ranks == NULL) return status;
-    int all = weir__world_agree(pipe->ranks->world, status, (uint64_t)rows,
-                                "row counts: each must make the same calls", faults);
+    uint64_t digest = weir__hash(weir__ranks_digest(pipe), &rows, sizeof rows);
+    int all =
+        weir__world_agree(pipe->ranks->world, status, digest,
+                          "row counts, or plans for them: each must make the same calls", faults);
     for (uint32_t i = before; all == WEIR_OK && i < pipe->prepared_count; i++)
         all = weir__ranks_prepare(pipe, pipe->prepared[i]);
     if (all == WEIR_OK || status != WEIR_OK) return all;

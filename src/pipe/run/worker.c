@@ -51,8 +51,9 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
 
 void weir__pipe_fail_elsewhere(struct weir_pipe *pipe, uint32_t rank,
                                const struct weir_error *error) {
-    int none = WEIR__FAILURE_NONE;
-    if (!atomic_compare_exchange_strong(&pipe->outcome.failed, &none, WEIR__FAILURE_IN_WRITING))
+    int before = WEIR__FAILURE_NONE;
+    if (!atomic_compare_exchange_strong(&pipe->outcome.failed, &before, WEIR__FAILURE_IN_WRITING) &&
+        before != WEIR__FAILURE_KNOWN)
         return;
     pipe->outcome.error = *error;
     snprintf(pipe->outcome.error.message, sizeof pipe->outcome.error.message, "rank %u: %.230s",

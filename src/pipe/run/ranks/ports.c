@@ -83,8 +83,9 @@ static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *pl
         if (channel >= count) count = channel + 1;
     }
     if (count <= ranks->channels) return WEIR_OK;
-    ranks->channels = count;
-    return ranks->world->calls->open(ranks->world->context, count);
+    int status = ranks->world->calls->open(ranks->world->context, count);
+    if (status == WEIR_OK) ranks->channels = count;
+    return status;
 }
 
 static int take_exchange(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
@@ -93,9 +94,11 @@ static int take_exchange(struct weir_pipe *pipe, const struct weir__row_plan *pl
         pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
     size_t bytes = sizeof(struct verdict_record) + numbers * sizeof(double);
     if (bytes <= pipe->ranks->exchange_capacity) return WEIR_OK;
-    exchange->own = weir__pool_take(&pipe->setup.pool, bytes, 1);
-    exchange->other = weir__pool_take(&pipe->setup.pool, bytes, 1);
-    if (exchange->own == NULL || exchange->other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    unsigned char *own = weir__pool_take(&pipe->setup.pool, bytes, 1);
+    unsigned char *other = weir__pool_take(&pipe->setup.pool, bytes, 1);
+    if (own == NULL || other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    exchange->own = own;
+    exchange->other = other;
     pipe->ranks->exchange_capacity = bytes;
     return WEIR_OK;
 }
@@ -212,10 +215,6 @@ static int go_on_with_numbers(struct weir_pipe *pipe) {
 
 /* ---- messages ---- */
 
-static uint32_t ended(const struct weir__port *port) {
-    return atomic_load_explicit(&port->ended.value, memory_order_relaxed) - port->base;
-}
-
 static uint32_t wanted(const struct weir_pipe *pipe, const struct weir__port *port) {
     return pipe->command.step.accumulate_last ? port->count : port->body_count;
 }
@@ -225,18 +224,29 @@ static bool is_over(const struct weir_pipe *pipe, const struct weir__needed_wait
     if (wait->copy != WEIR__NO_COPY) {
         const struct weir__prepared_copy *copy = &plan->copies[wait->copy];
         struct weir__port *port = plan->bound.ports[copy->lane];
-        return port == NULL || ended(port) > copy->place;
+        return port == NULL || weir__ranks_ended(port) > copy->place;
     }
     struct weir__worker *from = &pipe->workers[wait->worker];
     assert(weir__is_here(pipe, wait->worker));
     return weir__gate_reached(&from->progress, from->base + wait->count);
 }
 
-/* A send's bytes are made; a receive's place is free. */
-static bool may_begin(const struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
+static bool have_all_ended(struct weir_pipe *pipe) {
+    bool all = true;
+    for (uint32_t w = pipe->ranks->first; w < pipe->ranks->end; w++)
+        all = all && weir__gate_reached(&pipe->workers[w].done, pipe->command.number);
+    return all;
+}
+
+/* A send's bytes are made; a receive's place is free. A line that failed says that all of it is
+ * done, while another's callback still runs: so what is left then waits for all of them. */
+static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
     const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     bool may = true;
+    if (atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
+        WEIR__FAILURE_IN_WRITING)
+        return have_all_ended(pipe);
     if (port->sends) {
         uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
         uint32_t count = made - plan->table->lines[w] + 1;
@@ -278,7 +288,7 @@ static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *
 static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
                            struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
-    uint32_t count = wanted(pipe, port), done = ended(port), before = done;
+    uint32_t count = wanted(pipe, port), done = weir__ranks_ended(port), before = done;
     int status = WEIR_OK;
     while (status == WEIR_OK && port->begun < count && may_begin(pipe, port, port->begun)) {
         status = begin_message(pipe, port, port->begun);
@@ -330,6 +340,7 @@ void weir__ranks_begin(struct weir_pipe *pipe) {
     const struct weir__row_plan *plan = pipe->command.plan;
     if (pipe->ranks == NULL || pipe->command.kind != WEIR__COMMAND_RUN) return;
     pipe->ranks->exchanging = false;
+    pipe->ranks->flags = 0;
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         struct weir__port *port = plan->bound.ports[l];
         if (port == NULL) continue;
@@ -343,7 +354,7 @@ static bool is_finished(struct weir_pipe *pipe) {
     bool finished = weir__gate_reached(&pipe->ranks->exchanged, pipe->command.number);
     for (uint32_t l = 0; finished && l < plan->lane_count; l++) {
         struct weir__port *port = plan->bound.ports[l];
-        finished = port == NULL || ended(port) == wanted(pipe, port);
+        finished = port == NULL || weir__ranks_ended(port) == wanted(pipe, port);
     }
     return finished;
 }

@@ -48,7 +48,23 @@ int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults) {
     return WEIR_OK;
 }
 
+/* What is under way when a world broke must not write into memory that is given back. */
+static void cancel_receives(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    const struct weir_world *world = pipe->ranks->world;
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        struct weir__port *port = plan->bound.ports[l];
+        uint32_t done = port == NULL ? 0 : weir__ranks_ended(port);
+        for (; port != NULL && !port->sends && done < port->begun; done++) {
+            bool ended;
+            if (world->calls->cancel(world->context, &port->requests[done], &ended) != WEIR_OK)
+                return;
+        }
+    }
+}
+
 void weir__ranks_clean_up(struct weir_pipe *pipe) {
+    if (pipe->ranks != NULL && atomic_load(&pipe->ranks->broken) && pipe->command.plan != NULL)
+        cancel_receives(pipe, pipe->command.plan);
     if (pipe->ranks != NULL) pthread_mutex_destroy(&pipe->ranks->lock);
     pipe->ranks = NULL;
 }
@@ -129,9 +145,17 @@ static uint64_t hash_plan(uint64_t hash, const struct weir__row_plan *plan) {
         const uint32_t numbers[] = {action->kind, action->stage, action->micro_batch};
         hash = weir__hash(hash, numbers, sizeof numbers);
     }
+    hash = weir__hash(hash, plan->table->lines,
+                      (plan->table->worker_count + 1) * sizeof *plan->table->lines);
     for (uint32_t i = 0; i < plan->copy_count; i++) {
         const struct weir__prepared_copy *copy = &plan->copies[i];
         const uint64_t numbers[] = {copy->action, copy->lane, copy->bytes};
+        hash = weir__hash(hash, numbers, sizeof numbers);
+    }
+    /* what one rank leaves out because of another's waits, the other must wait for */
+    for (uint32_t i = 0; i < plan->wait_count; i++) {
+        const struct weir__needed_wait *wait = &plan->waits[i];
+        const uint32_t numbers[] = {wait->worker, wait->count, wait->copy};
         hash = weir__hash(hash, numbers, sizeof numbers);
     }
     return hash;
@@ -145,4 +169,24 @@ uint64_t weir__ranks_digest(const struct weir_pipe *pipe) {
     hash = weir__hash(hash, flags, sizeof flags);
     for (uint32_t i = 0; i < pipe->prepared_count; i++) hash = hash_plan(hash, pipe->prepared[i]);
     return hash;
+}
+
+/* ---- after updates ---- */
+
+int weir__ranks_end(struct weir_pipe *pipe, int status) {
+    const struct weir_step *step = &pipe->command.step;
+    if (pipe->ranks == NULL || atomic_load(&pipe->ranks->broken)) return status;
+    if (pipe->command.plan->infer || !step->accumulate_last || step->no_update) return status;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    faults.allocator = pipe->setup.options.allocator;
+    if (status != WEIR_OK) weir_faults_add(&faults, "%s", pipe->outcome.error.message);
+    int all = weir__world_agree(pipe->ranks->world, status, 0, "steps", &faults);
+    if (status == WEIR_OK && all != WEIR_OK) {
+        status = WEIR_ERR_TORN;
+        pipe->outcome.error = (struct weir_error){.stage = -1, .micro_batch = -1};
+        weir__fail(&pipe->outcome.error, status, "the update failed elsewhere: %s",
+                   faults.kept > 0 ? faults.lines[0] : weir_status_text(all));
+    }
+    weir_faults_clean_up(&faults);
+    return status;
 }
