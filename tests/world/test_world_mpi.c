@@ -404,11 +404,7 @@ static void abort_body(struct weir_world *world) {
     struct weir_request request;
     struct weir_message message = {.peer = 1};
     open_channels(world, 1);
-    if (world->rank == 1) {
-        puts("rank 1 ends all");
-        fflush(stdout);
-        world->calls->abort(world->context, 7);
-    }
+    if (world->rank == 1) world->calls->abort(world->context, 7);
     CHECK_OK(world->calls->receive(world->context, &message, &request));
     (void)wait_for(world, &request, NULL);
     TEST_FAIL("the wait has ended");
@@ -420,7 +416,6 @@ static void test_abort_ends_those_that_wait(void) {
         on_ranks(2, __func__, abort_body);
     } else if (launch(__func__, 2, &code)) {
         EXPECT_EQ_INT(code, 7);
-        EXPECT_CONTAINS(output, "rank 1 ends all");
         EXPECT(strstr(output, "FAIL") == NULL);
         if (test_has_failed()) puts(output);
     }

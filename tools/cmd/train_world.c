@@ -11,6 +11,8 @@
 /* How long a rank that fails by itself leaves to rank 0, which mostly fails with the same, to say
  * why. */
 enum { GRACE_MS = 300 };
+/* And how long a launcher is left to pass on what was said, which an abort may cut off. */
+enum { PASS_ON_MS = 100 };
 
 const struct weir_world *train_world(const struct train *t) {
     return t->world.joined && t->world.world.rank_count > 1 ? &t->world.world : NULL;
@@ -91,6 +93,7 @@ static void tell_held(struct train_world *world) {
 int train_world_leave(struct train *t, int code) {
     struct train_world *world = &t->world;
     const struct timespec grace = {.tv_nsec = GRACE_MS * 1000000L};
+    const struct timespec pass_on = {.tv_nsec = PASS_ON_MS * 1000000L};
     if (!world->joined) return code;
     bool failed = code == EXIT_FAILED || code == EXIT_REFUSED;
     if (code == EXIT_DONE && train_world(t) != NULL) code = (int)(world->stopped & 255);
@@ -98,6 +101,7 @@ int train_world_leave(struct train *t, int code) {
         if (world->world.rank > 0) (void)nanosleep(&grace, NULL);
         tell_held(world);
         fflush(stderr);
+        (void)nanosleep(&pass_on, NULL);
         world->world.calls->abort(world->world.context, code);
     }
     world->world.calls->close(world->world.context);
