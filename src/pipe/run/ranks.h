@@ -91,6 +91,6 @@ static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) 
     return pipe->ranks == NULL || (worker >= pipe->ranks->first && worker < pipe->ranks->end);
 }
 
-enum { WEIR__RANKS_POLL_NS = 200000 };
+enum { WEIR__RANKS_POLL_NS = 1000000 };
 
 #endif
