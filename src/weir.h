@@ -15,6 +15,7 @@
  * The library never exits, aborts on an operating error, prints, or touches signals.
  *
  * Losses of micro-batches are summed: `loss_weight` makes means of them (struct weir_task).
+ *
  * Life. (1) Describe stages and inputs; the descriptions are copied, their contexts are not and
  * must outlive the pipe. (2) weir_pipe_new checks everything, lists every fault, plans, allocates
  * all memory and starts the workers. (3) weir_pipe_prepare and _infer add further row counts. (4)
@@ -195,8 +196,7 @@ struct weir_attachment {
                            kernels share them by threads that are bound as the worker is */
 };
 
-/** 0, or any other value: the step ends with it (a positive one unchanged). On the worker's thread.
- */
+/** 0, or what the step then ends with (a positive value unchanged). On the worker's thread. */
 typedef int weir_task_fn(void *context, const struct weir_task *task);
 
 /** A stage's code. Needed are `forward`; `recompute` where a checkpoint mode asks for it; and for

@@ -74,6 +74,43 @@ static void test_ranks_save_what_one_process_saves(void) {
     cli_same_files(alone, resumed);
 }
 
+static void test_without_options_each_rank_has_one_worker(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    snprintf(arguments, sizeof arguments, "train --data %s " CLI_TRAIN " --steps 3 --save %s",
+             cli_text(), together);
+    if (!run_ranks(&run, folder, 2, arguments)) return;
+    EXPECT_EQ_INT(run.code, 0);
+    const char *pipeline = strstr(run.output, "2 stages on 2 workers");
+    if (EXPECT(pipeline != NULL)) /* and one of them speaks */
+        EXPECT(strstr(pipeline + 1, "2 stages on 2 workers") == NULL);
+    CLI_CODE(&run, 0, "train --data %s " CLI_TRAIN " --steps 3 --workers 2 --stages 2 --save %s",
+             cli_text(), alone);
+    cli_same_files(alone, together);
+}
+
+/* Rank 1 alone is told to end, when rank 0 has saved; all save the same update and end so. */
+static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
+    const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
+    char text[2048], saved[512];
+    if (!run_ranks(&run, folder, 2, "layers")) return; /* there is an MPI */
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    snprintf(text, sizeof text,
+             "train --data %s " CLI_TRAIN " --steps 100000000 --save-every 20 --save saved",
+             cli_text());
+    run.code = test_shell(
+        run.output, sizeof run.output,
+        "{ cd '%s' && %s -n 2 sh -c 'echo $$ > pid.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "
+        "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved ] && [ $I -lt 600 ]; do sleep 0.1; "
+        "I=$((I+1)); done; kill -TERM $(cat pid.1); wait $P; }",
+        folder, launcher(), prefix, text);
+    EXPECT_EQ_INT(run.code, 128 + SIGTERM);
+    EXPECT_CONTAINS(run.output, "interrupted after");
+    EXPECT(cli_saved_step(saved) > 0);
+}
+
 static void test_what_is_for_one_process_is_refused_once(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
@@ -97,5 +134,7 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
 }
 
 WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
+                TEST(without_options_each_rank_has_one_worker),
+                TEST(a_signal_to_one_rank_ends_all_with_a_save),
                 TEST(what_is_for_one_process_is_refused_once),
                 TEST(more_ranks_than_workers_are_told_how_many_there_are))

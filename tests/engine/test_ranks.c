@@ -242,6 +242,23 @@ static void fail_in(uint32_t rank, enum weir_phase phase) {
     close_ranks(2);
 }
 
+/* Behind the norms it is too late for the others to be as before: all know that. */
+static void test_an_update_that_fails_tears_all_ranks(void) {
+    for (uint32_t rank = 0; rank < 2 && !test_has_failed(); rank++) {
+        choose_pair();
+        open_ranks(2);
+        fail_on_rank(rank, WEIR_UPDATE, 0);
+        EXPECT_STATUS(run_ranks(2, fail_and_repeat), WEIR_OK);
+        for (uint32_t r = 0; r < 2; r++) {
+            EXPECT_STATUS(ranks[r].statuses[0], WEIR_ERR_TORN);
+            EXPECT(!ranks[r].results[0].updated);
+            EXPECT_STATUS(ranks[r].statuses[1], WEIR_OK);
+        }
+        EXPECT_CONTAINS(ranks[1 - rank].results[0].error.message, "update failed on rank");
+        close_ranks(2);
+    }
+}
+
 static void test_a_failure_is_told_on_all_ranks_and_no_parameter_changes(void) {
     static const enum weir_phase phases[] = {WEIR_FORWARD, WEIR_BACKWARD, WEIR_NORM};
     for (uint32_t i = 0; i < 6 && !test_has_failed(); i++) fail_in(i % 2, phases[i / 2]);
@@ -397,6 +414,7 @@ static void test_accumulation_other_rows_and_flags_reach_all_ranks(void) {
 WEIR_TEST_SUITE(ranks, TEST(any_number_of_ranks_gives_the_reference_bits),
                 TEST(accumulation_other_rows_and_flags_reach_all_ranks),
                 TEST(a_failure_is_told_on_all_ranks_and_no_parameter_changes),
+                TEST(an_update_that_fails_tears_all_ranks),
                 TEST(ranks_that_build_different_pipes_are_refused),
                 TEST(what_one_rank_refuses_all_do), TEST(more_ranks_than_workers_are_refused),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),

@@ -328,6 +328,7 @@ static int look_back(struct train *t, struct saver *saver) {
     uint64_t step;
     double loss;
     if (t->values->resume == NULL || saver->elsewhere) return WEIR_OK;
+    /* ranks would not all see the same files, and must save alike */
     if (train_world(t) == NULL && same_file(t->values->resume, saver->path))
         saver->saved = t->progress.step;
     best_path(saver->path, best);

@@ -309,7 +309,8 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         return weir__world_agree(world, status, 0, "pipes", faults);
     }
     status = build(pipe, options, faults);
-    status = weir__world_agree(world, status, weir__ranks_digest(pipe),
+    uint64_t digest = world != NULL && status == WEIR_OK ? weir__ranks_digest(pipe) : 0;
+    status = weir__world_agree(world, status, digest,
                                "pipes: give each the same options and program", faults);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
         status = weir__ranks_prepare(pipe, pipe->prepared[i]);

@@ -67,7 +67,7 @@ void weir__ranks_begin(struct weir_pipe *pipe);
 /** Goes on with messages and numbers as far as they can go now; nothing where somebody else is at
  * that. Any thread, in a step. */
 void weir__ranks_poll(struct weir_pipe *pipe);
-/** After a step's updates: the status, or WEIR_ERR_TORN where the updates of another rank failed.
+/** After a step's updates: the status, or WEIR_ERR_TORN where another rank's failed.
  * Collective; blocks. */
 int weir__ranks_end(struct weir_pipe *pipe, int status);
 /** On the caller's thread, after its own workers have ended their lines: until all messages and the
@@ -85,6 +85,10 @@ void weir__ranks_wait_numbers(struct weir__run *run);
 /** Messages of this step that have ended. */
 static inline uint32_t weir__ranks_ended(const struct weir__port *port) {
     return atomic_load_explicit(&port->ended.value, memory_order_relaxed) - port->base;
+}
+/** The rank that has a worker. */
+static inline uint32_t weir__rank_of(const struct weir_pipe *pipe, uint32_t worker) {
+    return weir__setup_rank(&pipe->setup, worker, pipe->worker_count);
 }
 /** Whether a worker runs in this process. */
 static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) {

@@ -26,10 +26,6 @@ static uint32_t tag_of(const struct weir_pipe *pipe, uint32_t place) {
 
 /* ---- ports of a plan ---- */
 
-static uint32_t rank_of(const struct weir_pipe *pipe, uint32_t worker) {
-    return weir__setup_rank(&pipe->setup, worker, pipe->worker_count);
-}
-
 /* Lanes from one rank to another have the channels from 1 on, in their order. */
 static uint32_t channel_of(const struct weir_pipe *pipe, const struct weir__row_plan *plan,
                            uint32_t lane) {
@@ -37,8 +33,8 @@ static uint32_t channel_of(const struct weir_pipe *pipe, const struct weir__row_
     uint32_t channel = NUMBERS_CHANNEL + 1;
     for (uint32_t l = 0; l < lane; l++)
         channel += lanes[l].of_ranks &&
-                   rank_of(pipe, lanes[l].from) == rank_of(pipe, lanes[lane].from) &&
-                   rank_of(pipe, lanes[l].worker) == rank_of(pipe, lanes[lane].worker);
+                   weir__rank_of(pipe, lanes[l].from) == weir__rank_of(pipe, lanes[lane].from) &&
+                   weir__rank_of(pipe, lanes[l].worker) == weir__rank_of(pipe, lanes[lane].worker);
     return channel;
 }
 
@@ -68,7 +64,7 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
     struct weir__port *port = weir__pool_take(&pipe->setup.pool, 1, sizeof *port);
     if (port == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     port->sends = sends;
-    port->peer = rank_of(pipe, sends ? lane->worker : lane->from);
+    port->peer = weir__rank_of(pipe, sends ? lane->worker : lane->from);
     port->channel = channel_of(pipe, plan, l);
     plan->bound.ports[l] = port;
     return fill_port(pipe, plan, l, port);
@@ -88,11 +84,16 @@ static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *pl
     return status;
 }
 
-static int take_exchange(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
-    struct weir__allreduce *exchange = &pipe->ranks->exchange;
+/* A record, and all squares and losses. */
+static size_t record_bytes(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
     size_t numbers =
         pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
-    size_t bytes = sizeof(struct verdict_record) + numbers * sizeof(double);
+    return sizeof(struct verdict_record) + numbers * sizeof(double);
+}
+
+static int take_exchange(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    struct weir__allreduce *exchange = &pipe->ranks->exchange;
+    size_t bytes = record_bytes(pipe, plan);
     if (bytes <= pipe->ranks->exchange_capacity) return WEIR_OK;
     unsigned char *own = weir__pool_take(&pipe->setup.pool, bytes, 1);
     unsigned char *other = weir__pool_take(&pipe->setup.pool, bytes, 1);
@@ -171,24 +172,25 @@ static bool is_whole(struct weir_pipe *pipe) {
     return whole;
 }
 
-static void begin_exchange(struct weir_pipe *pipe) {
+/* Begins with this rank's record, and zeros behind it. */
+static void begin_record(struct weir_pipe *pipe, size_t bytes) {
     struct weir__ranks *ranks = pipe->ranks;
-    const struct weir__row_plan *plan = pipe->command.plan;
-    size_t numbers =
-        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
-    struct verdict_record record = {0};
-    ranks->exchange.bytes = sizeof record + numbers * sizeof(double);
-    assert(ranks->exchange.bytes <= ranks->exchange_capacity);
+    struct verdict_record record = {.flags = pipe->command.step.flags};
+    assert(bytes <= ranks->exchange_capacity);
     if (is_known(pipe)) {
         record.failed = ranks->world->rank + 1;
         record.error = pipe->outcome.error;
     }
-    record.flags = pipe->command.step.flags;
-    memset(ranks->exchange.own, 0, ranks->exchange.bytes);
+    ranks->exchange.bytes = bytes;
+    memset(ranks->exchange.own, 0, bytes);
     memcpy(ranks->exchange.own, &record, sizeof record);
-    move_numbers(pipe, ranks->exchange.own, true);
     weir__allreduce_begin(&ranks->exchange);
-    ranks->exchanging = true;
+}
+
+static void begin_exchange(struct weir_pipe *pipe) {
+    begin_record(pipe, record_bytes(pipe, pipe->command.plan));
+    move_numbers(pipe, pipe->ranks->exchange.own, true);
+    pipe->ranks->exchanging = true;
 }
 
 static void end_exchange(struct weir_pipe *pipe) {
@@ -366,6 +368,31 @@ void weir__ranks_finish(struct weir_pipe *pipe) {
         weir__ranks_poll(pipe);
         sched_yield();
     }
+}
+
+int weir__ranks_end(struct weir_pipe *pipe, int status) {
+    struct weir__ranks *ranks = pipe->ranks;
+    const struct weir_step *step = &pipe->command.step;
+    if (ranks == NULL || atomic_load(&ranks->broken)) return status;
+    if (pipe->command.plan->infer || !step->accumulate_last || step->no_update) return status;
+    struct verdict_record record;
+    bool over = false;
+    begin_record(pipe, sizeof record);
+    while (!over) {
+        int asked = weir__allreduce_go_on(ranks->world, &ranks->exchange, &over);
+        if (asked != WEIR_OK) atomic_store(&ranks->broken, true);
+        if (asked != WEIR_OK && status != WEIR_OK) return status;
+        if (asked != WEIR_OK)
+            return weir__fail(&pipe->outcome.error, WEIR_ERR_TORN,
+                              "whether the others have updated cannot be known: %.160s",
+                              ranks->world->calls->reason(ranks->world->context));
+        if (!over) sched_yield();
+    }
+    memcpy(&record, ranks->exchange.own, sizeof record);
+    if (status != WEIR_OK || record.failed == 0) return status;
+    pipe->outcome.error = record.error;
+    return weir__fail(&pipe->outcome.error, WEIR_ERR_TORN, "the update failed on rank %u: %.180s",
+                      record.failed - 1, record.error.message);
 }
 
 /* Polls until the gate is reached, or something fails. True if it was not yet. */

@@ -6,10 +6,6 @@
 
 /* ---- who has what ---- */
 
-static uint32_t rank_of(const struct weir_pipe *pipe, uint32_t worker) {
-    return weir__setup_rank(&pipe->setup, worker, pipe->worker_count);
-}
-
 static int check_world(const struct weir_pipe *pipe, const struct weir_world *world,
                        struct weir_faults *faults) {
     uint32_t before = faults != NULL ? faults->count : 0, gpus = 0;
@@ -41,8 +37,8 @@ int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults) {
     if (ranks == NULL || pthread_mutex_init(&ranks->lock, NULL) != 0) return WEIR_ERR_OUT_OF_MEMORY;
     ranks->world = world;
     ranks->exchange.merge = weir__ranks_merge;
-    while (ranks->end < pipe->worker_count && rank_of(pipe, ranks->end) <= world->rank)
-        ranks->first += rank_of(pipe, ranks->end++) < world->rank;
+    while (ranks->end < pipe->worker_count && weir__rank_of(pipe, ranks->end) <= world->rank)
+        ranks->first += weir__rank_of(pipe, ranks->end++) < world->rank;
     assert(ranks->first < ranks->end);
     pipe->ranks = ranks;
     return WEIR_OK;
@@ -103,7 +99,7 @@ static int take_from(const struct weir_world *world, uint32_t peer, void *data, 
 
 int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *data, size_t bytes) {
     const struct weir_world *world = pipe->ranks->world;
-    uint32_t owner = rank_of(pipe, pipe->prepared[0]->stage_worker[stage]);
+    uint32_t owner = weir__rank_of(pipe, pipe->prepared[0]->stage_worker[stage]);
     int given = WEIR_OK;
     assert(status <= WEIR_OK && -status <= WEIR_TAG_MOST);
     if (world->rank != owner) return take_from(world, owner, data, bytes);
@@ -169,24 +165,4 @@ uint64_t weir__ranks_digest(const struct weir_pipe *pipe) {
     hash = weir__hash(hash, flags, sizeof flags);
     for (uint32_t i = 0; i < pipe->prepared_count; i++) hash = hash_plan(hash, pipe->prepared[i]);
     return hash;
-}
-
-/* ---- after updates ---- */
-
-int weir__ranks_end(struct weir_pipe *pipe, int status) {
-    const struct weir_step *step = &pipe->command.step;
-    if (pipe->ranks == NULL || atomic_load(&pipe->ranks->broken)) return status;
-    if (pipe->command.plan->infer || !step->accumulate_last || step->no_update) return status;
-    struct weir_faults faults = WEIR_FAULTS_INIT;
-    faults.allocator = pipe->setup.options.allocator;
-    if (status != WEIR_OK) weir_faults_add(&faults, "%s", pipe->outcome.error.message);
-    int all = weir__world_agree(pipe->ranks->world, status, 0, "steps", &faults);
-    if (status == WEIR_OK && all != WEIR_OK) {
-        status = WEIR_ERR_TORN;
-        pipe->outcome.error = (struct weir_error){.stage = -1, .micro_batch = -1};
-        weir__fail(&pipe->outcome.error, status, "the update failed elsewhere: %s",
-                   faults.kept > 0 ? faults.lines[0] : weir_status_text(all));
-    }
-    weir_faults_clean_up(&faults);
-    return status;
 }
