@@ -95,7 +95,8 @@ static void test_without_options_each_rank_has_one_worker(void) {
 static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
     const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
     char text[2048], saved[512];
-    if (!run_ranks(&run, folder, 2, "layers")) return; /* there is an MPI */
+    snprintf(text, sizeof text, "train --data %s " CLI_TRAIN " --steps 1", cli_text());
+    if (!run_ranks(&run, folder, 2, text)) return; /* or there is an MPI */
     snprintf(saved, sizeof saved, "%s/saved", folder);
     snprintf(text, sizeof text,
              "train --data %s " CLI_TRAIN " --steps 100000000 --save-every 20 --save saved",
