@@ -531,8 +531,7 @@ void *weir_stream_cuda(const struct weir_stream *stream);
 /** Bytes on one device at the moment of its peak; they add up to `total`, the arena's size. */
 struct weir_device_plan {
     char name[32];
-    uint64_t total;
-    uint64_t parameters, gradients, optimizer;
+    uint64_t total, parameters, gradients, optimizer;
     uint64_t activations; /**< saved areas, and what I leaves for W */
     uint64_t borders;     /**< border tensors and their gradients */
     uint64_t portals;     /**< skips and their gradients */
@@ -568,9 +567,8 @@ struct weir_plan_receive {
 /** How many tensors come to a device from other memories in a step, on streams of their own, by
  * what copies them; all 0 between CPUs. */
 struct weir_plan_copies {
-    uint32_t by_engine;
-    uint32_t by_kernel;         /**< a launch each */
-    uint32_t batched, launches; /**< several in a launch, and how many launches */
+    uint32_t by_engine, by_kernel; /**< the latter a launch each */
+    uint32_t batched, launches;    /**< several in a launch, and how many launches */
 };
 
 /** Bytes of the host's memory that are pinned for a device, besides the arenas of CPUs' workers,
@@ -612,15 +610,17 @@ void weir_plan_destroy(struct weir_plan *plan);
 
 /** One worker's place. */
 struct weir_place {
-    uint32_t worker;
-    uint32_t core_count;
+    uint32_t worker, core_count;
+    uint32_t rank; /**< that it is on … */
     bool bound;
     int32_t numa_node; /**< the operating system's number, or -1 */
     char cores[64];    /**< operating system's numbers of its processing units, "0-3" */
     char cache[32];    /**< the nearest cache that its cores share, "L3", or "" */
+    char host[64];     /**< … and its host; "" without a world */
+    uint64_t clock_error_ns; /**< how wrong its times may be, which are another clock's, moved */
 };
 
-/** Where the pipe's worker runs. WEIR_ERR_NOT_FOUND: on another rank. */
+/** Where the pipe's worker runs. WEIR_ERR_NOT_FOUND: on another rank; rank 0 knows all. */
 int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place);
 
 /* ---- what steps did -------------------------------------------------------------------------- */

@@ -24,7 +24,8 @@
  * gradients, flags and failures come to all: a step that fails on one rank fails on all of them.
  * Memory is planned for all workers, and taken for the rank's own; the attachment of another's
  * stage is empty. weir_pipe_read gives what is read to all ranks, and weir_pipe_write writes on the
- * stage's; what they name there counts on that rank alone. Nothing is traced. What one rank alone
+ * stage's; what they name there counts on that rank alone. Trace and report are rank 0's, of all
+ * workers and on its clock (weir_place.clock_error_ns); the others have none. What one rank alone
  * gives up or cannot get (WEIR_ERR_TIMEOUT, WEIR_ERR_BUSY, memory) the others are not told, and
  * wait for it: its caller then calls `abort`.
  *

@@ -79,6 +79,8 @@ int weir__table_check_flow(const struct weir_table *table, const struct weir__fl
 struct weir_action *weir__table_actions(struct weir_table *table);
 /** The worker whose line holds the action; binary search over table->lines. */
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
+/** Actions of the line that has most. */
+uint32_t weir__table_longest_line(const struct weir_table *table);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
 /** Whether each stage adds its gradients up by ascending micro-batches. */

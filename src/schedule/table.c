@@ -126,6 +126,15 @@ uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action) 
     return low;
 }
 
+uint32_t weir__table_longest_line(const struct weir_table *table) {
+    uint32_t longest = 0;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        uint32_t length = table->lines[w + 1] - table->lines[w];
+        if (length > longest) longest = length;
+    }
+    return longest;
+}
+
 void weir__table_workers(const struct weir_table *table, uint32_t *out) {
     for (uint32_t s = 0; s < table->stage_count; s++) out[s] = UINT32_MAX;
     for (uint32_t w = 0; w < table->worker_count; w++) {

@@ -11,8 +11,9 @@
 #include "trace/trace.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
-/* Of all workers; any number does. */
+/* Of rank 0, or of all workers where there are no ranks; any number does. */
 enum { PROCESS = 1 };
 
 struct chrome {
@@ -26,9 +27,11 @@ struct chrome {
 
 /* ---- the form ---- */
 
-static void open_event(struct chrome *c, const char *phase, uint32_t worker) {
-    weir__text_add(&c->text, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%" PRIu32, c->first ? "" : ",\n",
-                   phase, PROCESS, worker);
+/* A rank is a process; only a pipe without ranks has lanes, behind the workers. */
+static void open_event(struct chrome *c, const char *phase, uint32_t track) {
+    uint32_t rank = track < c->pipe->worker_count ? c->pipe->placements[track].place.rank : 0;
+    weir__text_add(&c->text, "%s{\"ph\":\"%s\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32,
+                   c->first ? "" : ",\n", phase, PROCESS + rank, track);
     c->first = false;
 }
 
@@ -95,10 +98,27 @@ static void name_track(struct chrome *c, uint32_t worker) {
     for (; lane != NULL; lane = lane->next) name_lane(c, worker, lane->from);
 }
 
+/* "rank 1 on left, clock ±12 us". */
+static void name_process(struct chrome *c, uint32_t worker) {
+    const struct weir_place *place = &c->pipe->placements[worker].place;
+    char name[160] = "weir", error[64] = "";
+    if (place->clock_error_ns > 0)
+        snprintf(error, sizeof error, ", clock ±%" PRIu64 " us", place->clock_error_ns / 1000 + 1);
+    if (c->pipe->ranks != NULL)
+        snprintf(name, sizeof name, "rank %" PRIu32 " on %s%s", place->rank, place->host, error);
+    open_event(c, "M", worker);
+    weir__text_add(&c->text, ",\"name\":\"process_name\",\"args\":{\"name\":");
+    weir__text_json(&c->text, name);
+    weir__text_add(&c->text, "}}");
+}
+
 static void name_tracks(struct chrome *c) {
-    open_event(c, "M", 0);
-    weir__text_add(&c->text, ",\"name\":\"process_name\",\"args\":{\"name\":\"weir\"}}");
-    for (uint32_t w = 0; w < c->pipe->worker_count; w++) name_track(c, w);
+    const struct weir__worker_place *placements = c->pipe->placements;
+    for (uint32_t w = 0; w < c->pipe->worker_count; w++) {
+        bool first = w == 0 || placements[w].place.rank != placements[w - 1].place.rank;
+        if (first) name_process(c, w);
+        name_track(c, w);
+    }
 }
 
 /* ---- slices ---- */

@@ -14,10 +14,25 @@ static void add_stage_numbers(struct weir__page *page, uint32_t worker) {
     }
 }
 
+static bool has_ranks(const struct weir__page *page) {
+    return page->snapshot->workers[0].place.host[0] != 0;
+}
+
+static void add_rank(struct weir__page *page, const struct weir_place *place) {
+    struct weir__text *text = &page->text;
+    weir__text_add(text, "<td>%" PRIu32 " on ", place->rank);
+    weir__html_text(text, place->host);
+    if (place->clock_error_ns > 0)
+        weir__text_add(text, ", clock ±%" PRIu64 " us", place->clock_error_ns / 1000 + 1);
+    weir__text_string(text, "</td>");
+}
+
 static void add_worker(struct weir__page *page, uint32_t number) {
     const struct weir_snapshot_worker *worker = &page->snapshot->workers[number];
     struct weir__text *text = &page->text;
-    weir__text_add(text, "<tr><th scope=\"row\">worker %" PRIu32 "</th><td>", number);
+    weir__text_add(text, "<tr><th scope=\"row\">worker %" PRIu32 "</th>", number);
+    if (has_ranks(page)) add_rank(page, &worker->place);
+    weir__text_string(text, "<td>");
     add_stage_numbers(page, number);
     weir__text_string(text, "</td><td>");
     weir__html_text(text, worker->plan.name);
@@ -93,7 +108,10 @@ void weir__page_places(struct weir__page *page) {
     struct weir__text *text = &page->text;
     weir__text_string(
         text, "<section id=\"places\">\n<h2>Placement</h2>\n<h3>Workers</h3>\n"
-              "<div class=\"wide\"><table>\n<thead><tr><th></th><th scope=\"col\">stages</th>"
+              "<div class=\"wide\"><table>\n<thead><tr><th></th>");
+    if (has_ranks(page)) weir__text_string(text, "<th scope=\"col\">rank</th>");
+    weir__text_string(
+        text, "<th scope=\"col\">stages</th>"
               "<th scope=\"col\">device</th><th scope=\"col\">threads</th>"
               "<th scope=\"col\">cores</th><th scope=\"col\">NUMA node</th>"
               "<th scope=\"col\">shared cache</th></tr></thead>\n<tbody>\n");

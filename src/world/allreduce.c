@@ -61,6 +61,17 @@ int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce
     return WEIR_OK;
 }
 
+int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange) {
+    bool over = false;
+    int status = WEIR_OK;
+    weir__allreduce_begin(exchange);
+    while (!over && status == WEIR_OK) {
+        status = weir__allreduce_go_on(world, exchange, &over);
+        if (!over) sched_yield();
+    }
+    return status;
+}
+
 /* ---- agreeing ---- */
 
 /* What a rank comes with. */
@@ -93,13 +104,7 @@ static int exchange_votes(const struct weir_world *world, struct vote *vote) {
                                        .bytes = sizeof *vote,
                                        .merge = merge_votes};
     int status = world->calls->open(world->context, 1);
-    bool over = status != WEIR_OK;
-    weir__allreduce_begin(&exchange);
-    while (!over && status == WEIR_OK) {
-        status = weir__allreduce_go_on(world, &exchange, &over);
-        if (!over) sched_yield();
-    }
-    return status;
+    return status != WEIR_OK ? status : weir__allreduce_wait(world, &exchange);
 }
 
 int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,

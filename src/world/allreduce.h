@@ -24,6 +24,8 @@ struct weir__allreduce {
 void weir__allreduce_begin(struct weir__allreduce *exchange);
 int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce *exchange,
                           bool *over);
+/** Both; blocks. */
+int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange);
 
 /** Every rank comes with its status, and a digest of what must be the same: of `what`, as in "the
  * ranks have different %s". WEIR_OK where all come with WEIR_OK and one digest; else a rank's

@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Nothing about the pipeline but how often it is cut. */
@@ -112,17 +113,45 @@ static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
     EXPECT(cli_saved_step(saved) > 0);
 }
 
+static void expect_in_file(const char *folder, const char *name, const char *text) {
+    char path[512];
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    char *read = cli_read(path, &bytes);
+    if (EXPECT(read != NULL)) EXPECT_CONTAINS(read, text);
+    free(read);
+}
+
+static void test_one_trace_and_one_report_show_all_ranks(void) {
+    const char *folder = test_temporary_directory();
+    char text[512];
+    snprintf(text, sizeof text, "train --data %s " RUN " --trace t.json --report r.html --json -",
+             cli_text());
+    if (!run_ranks(&run, folder, 2, text)) return;
+    EXPECT_EQ_INT(run.code, 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        snprintf(text, sizeof text, "\"rank %u on ", rank);
+        expect_in_file(folder, "t.json", text);
+        snprintf(text, sizeof text, "\"pid\":%u,\"tid\":%u,\"name\":\"F %u:2\"", rank + 1, rank,
+                 rank);
+        expect_in_file(folder, "t.json", text);
+        snprintf(text, sizeof text, "worker %u</th><td>%u on ", rank, rank);
+        expect_in_file(folder, "r.html", text);
+    }
+    EXPECT(strstr(run.output, "\"bubble\": 0.0,") == NULL); /* it is measured */
+}
+
 static void test_what_is_for_one_process_is_refused_once(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
     if (!run_ranks(&run, folder, 2, "layers")) return;
     EXPECT(strstr(run.output, "only 'train' runs over several") != NULL);
-    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --trace t.json", cli_text());
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --keep-best", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
-    const char *first = strstr(run.output, "--trace: not over several processes");
+    const char *first = strstr(run.output, "--keep-best: not over several processes");
     if (EXPECT(first != NULL))
-        EXPECT(strstr(first + 1, "--trace: not over several processes") == NULL);
+        EXPECT(strstr(first + 1, "--keep-best: not over several processes") == NULL);
 }
 
 static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
@@ -137,5 +166,6 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
 WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
                 TEST(without_options_each_rank_has_one_worker),
                 TEST(a_signal_to_one_rank_ends_all_with_a_save),
+                TEST(one_trace_and_one_report_show_all_ranks),
                 TEST(what_is_for_one_process_is_refused_once),
                 TEST(more_ranks_than_workers_are_told_how_many_there_are))

@@ -5,6 +5,7 @@
  * messages as late and in as hostile an order as MPI allows; each rank has a model, a pipe and a
  * batch of its own, and what they all end with is compared with the reference, bit for bit.
  */
+#include "base/base.h"
 #include "engine/engine_stages.h"
 #include "engine/threads_world.h"
 
@@ -411,7 +412,92 @@ static void test_accumulation_other_rows_and_flags_reach_all_ranks(void) {
     close_ranks(2);
 }
 
-WEIR_TEST_SUITE(ranks, TEST(any_number_of_ranks_gives_the_reference_bits),
+/* ---- what rank 0 shows ---- */
+
+enum { EVENTS_MAX = 256 };
+
+/* What it was told, and when on its own clock it had begun and ended what it was told of. */
+static struct shown {
+    struct weir_trace_event events[2][EVENTS_MAX];
+    uint32_t counts[2];
+    struct weir_place places[2];
+    int reports[2], place_of_other; /* statuses */
+    uint64_t begin, end;
+} shown;
+
+static void look_at_trace(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < 2; w++) {
+        shown.counts[w] = weir_pipe_trace(pipe, w, EVENTS_MAX, shown.events[w]);
+        EXPECT_STATUS(weir_pipe_place(pipe, w, &shown.places[w]), WEIR_OK);
+    }
+}
+
+static int step_and_show(void *context, struct weir_world *world) {
+    struct rank *rank = &((struct rank *)context)[world->rank];
+    struct weir_pipe *pipe = NULL;
+    struct weir_step_report report;
+    rank->options.world = world;
+    int status = weir_pipe_new(&rank->options, NULL, &pipe);
+    if (status != WEIR_OK) return status;
+    if (world->rank == 0) shown.begin = weir__now_ns();
+    for (uint32_t k = 0; k < STEPS && status == WEIR_OK; k++) {
+        struct weir_step step = step_number(rank, k);
+        status = weir_pipe_step(pipe, &step, &rank->results[k]);
+    }
+    if (world->rank == 0) shown.end = weir__now_ns();
+    shown.reports[world->rank] = weir_pipe_report(pipe, &report);
+    if (world->rank == 0) look_at_trace(pipe);
+    if (world->rank == 1) shown.place_of_other = weir_pipe_place(pipe, 0, &shown.places[0]);
+    if (world->rank == 0) EXPECT(report.worker_count == 2 && report.bubble > 0);
+    weir_pipe_destroy(pipe);
+    return status;
+}
+
+/* The clocks are one in truth, so no time may be wrong by more than is said. */
+static void expect_causal(uint64_t error) {
+    for (uint32_t i = 0; i < shown.counts[1]; i++) {
+        const struct weir_trace_event *to = &shown.events[1][i];
+        EXPECT(to->waited <= to->start && to->start <= to->end);
+        EXPECT(to->start + error >= shown.begin && to->end <= shown.end + error);
+        for (uint32_t j = 0; j < shown.counts[0]; j++) {
+            const struct weir_trace_event *from = &shown.events[0][j];
+            bool same = from->step == to->step &&
+                        from->action.micro_batch == to->action.micro_batch &&
+                        from->action.kind == to->action.kind && from->action.kind == WEIR_KIND_F;
+            if (same) EXPECT(to->start + error >= from->end);
+        }
+    }
+}
+
+static void show_on(uint32_t ranks_per_host) {
+    choose_pair();
+    run.options.trace_actions = EVENTS_MAX;
+    how.ranks_per_host = ranks_per_host;
+    memset(&shown, 0, sizeof shown);
+    open_ranks(2);
+    EXPECT_STATUS(run_ranks(2, step_and_show), WEIR_OK);
+    close_ranks(2);
+    EXPECT_STATUS(shown.reports[0], WEIR_OK);
+    EXPECT_STATUS(shown.reports[1], WEIR_ERR_NOT_FOUND);
+    EXPECT_STATUS(shown.place_of_other, WEIR_ERR_NOT_FOUND);
+    for (uint32_t w = 0; w < 2; w++) {
+        EXPECT_EQ_UINT(shown.places[w].rank, w);
+        EXPECT_EQ_UINT(shown.counts[w], STEPS * (4 * 2 + 2)); /* F and B, N and U */
+        EXPECT_EQ_UINT(shown.events[w][shown.counts[w] - 1].step, STEPS);
+    }
+    EXPECT_EQ_STR(shown.places[1].host, ranks_per_host == 1 ? "host-1" : "host-0");
+    EXPECT((shown.places[1].clock_error_ns > 0) == (ranks_per_host == 1));
+    EXPECT_EQ_UINT(shown.places[0].clock_error_ns, 0);
+    expect_causal(shown.places[1].clock_error_ns);
+}
+
+static void test_rank_0_shows_when_all_did_what_on_its_clock(void) {
+    show_on(0);
+    show_on(1);
+}
+
+WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
+                TEST(any_number_of_ranks_gives_the_reference_bits),
                 TEST(accumulation_other_rows_and_flags_reach_all_ranks),
                 TEST(a_failure_is_told_on_all_ranks_and_no_parameter_changes),
                 TEST(an_update_that_fails_tears_all_ranks),

@@ -22,21 +22,22 @@ static void print_layers(FILE *to, const struct train *t) {
         struct weir_attachment attachment;
         struct weir_place place = {0};
         if (weir_pipe_attachment(weir_net_pipe(t->net), s, &attachment) != WEIR_OK) continue;
-        int known = weir_pipe_place(weir_net_pipe(t->net), attachment.worker, &place);
+        (void)weir_pipe_place(weir_net_pipe(t->net), attachment.worker, &place);
         for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
             struct weir_parameter p;
             if (weir_net_parameter(t->net, i, &p) != WEIR_OK || p.stage != s) continue;
             numbers += p.count;
             bytes += p.count * weir_dtype_bytes(p.dtype);
         }
-        char layers[32], where[96];
+        char layers[32], where[160], host[80] = "";
         snprintf(layers, sizeof layers, "%" PRIu32 "-%" PRIu32, layer, layer + balance[s] - 1);
+        if (train_world(t) != NULL)
+            snprintf(host, sizeof host, "rank %" PRIu32 " on %s, ", place.rank, place.host);
         if (place.bound)
-            snprintf(where, sizeof where, "cores %s, NUMA node %" PRId32, place.cores,
+            snprintf(where, sizeof where, "%scores %s, NUMA node %" PRId32, host, place.cores,
                      place.numa_node);
         else
-            snprintf(where, sizeof where,
-                     known == WEIR_ERR_NOT_FOUND ? "another process" : "not bound");
+            snprintf(where, sizeof where, "%snot bound", host);
         fprintf(to, "%5" PRIu32 "  %-16s %-7" PRIu32 " %14" PRIu64 " %14" PRIu64 "  %s\n", s,
                 layers, attachment.worker, numbers, bytes, where);
         layer += balance[s];

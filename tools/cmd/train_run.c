@@ -417,7 +417,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
     if (status != WEIR_OK) return status;
-    if (medians->step > 0 && train_world(t) == NULL) status = train_print_timeline(t);
+    if (medians->step > 0 && train_world_leads(t)) status = train_print_timeline(t);
     if (status != WEIR_OK) return status;
     if ((status = train_report_keep(t)) != WEIR_OK) return status;
     explain_skip(t);

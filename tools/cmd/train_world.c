@@ -32,10 +32,9 @@ static void hold_errors(struct train_world *world) {
     if (world->errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->errors = 0;
 }
 
-/* What needs all workers' times, or files that every rank would have to see. */
+/* What needs files that every rank would have to see, or what others cannot tell. */
 static void refuse(const struct args *args, bool searches, struct weir_faults *faults) {
-    static const char *const options[] = {"trace",     "report", "profile",
-                                          "keep-best", "device", "balance-by"};
+    static const char *const options[] = {"profile", "keep-best", "device", "balance-by"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (args_given(args, options[i]))
             weir_faults_add(faults, "--%s: not over several processes: leave it away, or start one",
@@ -47,7 +46,7 @@ static void refuse(const struct args *args, bool searches, struct weir_faults *f
 
 static void silence(struct train *t) {
     people_silence(&t->people);
-    t->values->json = t->values->log_dir = NULL;
+    t->values->json = t->values->log_dir = t->values->trace = t->values->report = NULL;
     hold_errors(&t->world);
 }
 

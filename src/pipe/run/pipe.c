@@ -144,15 +144,6 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
-static uint32_t longest_line(const struct weir__row_plan *prepared) {
-    uint32_t longest = 1;
-    for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
-        uint32_t length = prepared->table->lines[w + 1] - prepared->table->lines[w];
-        if (length > longest) longest = length;
-    }
-    return longest;
-}
-
 /* What a device that runs behind the host needs besides. */
 static int init_behind(struct weir__worker *worker) {
     assert(worker->device != NULL && worker->verdict == NULL);
@@ -200,13 +191,15 @@ static int take_copy_events(struct weir__worker *worker) {
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
     assert(worker->pipe == pipe && worker->index == w);
-    if (!weir__is_here(pipe, w)) return WEIR_OK;
-    uint32_t least = 2 * longest_line(pipe->prepared[0]);
+    bool here = weir__is_here(pipe, w);
+    if (!here && pipe->ranks->world->rank != 0) return WEIR_OK;
+    uint32_t least = 2 * weir__table_longest_line(pipe->prepared[0]->table);
     worker->event_capacity = pipe->setup.options.trace_actions;
     if (worker->event_capacity < least) worker->event_capacity = least;
     worker->events =
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (!here) return WEIR_OK; /* rank 0 is told of what it does */
     int status = take_copy_events(worker);
     if (status != WEIR_OK) return status;
     if ((status = init_behind(worker)) != WEIR_OK) return status;
@@ -314,6 +307,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
                                "pipes: give each the same options and program", faults);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
         status = weir__ranks_prepare(pipe, pipe->prepared[i]);
+    if (status == WEIR_OK) status = weir__ranks_meet(pipe);
     if (status != WEIR_OK) {
         tell_devices(pipe, faults);
         weir_pipe_destroy(pipe);
@@ -421,7 +415,7 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
 
 int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place) {
     if (worker >= pipe->worker_count) return WEIR_ERR_ARGUMENT;
-    if (!weir__is_here(pipe, worker)) return WEIR_ERR_NOT_FOUND;
+    if (!weir__is_here(pipe, worker) && pipe->ranks->world->rank != 0) return WEIR_ERR_NOT_FOUND;
     *place = pipe->placements[worker].place;
     return WEIR_OK;
 }

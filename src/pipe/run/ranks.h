@@ -34,6 +34,8 @@ struct weir__port {
     uint32_t begun;                /**< in this step; the poll's */
 };
 
+struct weir__rank_clock;
+
 struct weir__ranks {
     const struct weir_world *world;
     uint32_t first, end;  /**< workers of this rank */
@@ -44,6 +46,9 @@ struct weir__ranks {
     bool exchanging;             /**< the step's has begun */
     uint32_t flags;              /**< of all ranks' steps, once it is over */
     struct weir__gate exchanged; /**< number of the last command whose exchange is over */
+    struct weir__rank_clock *clocks; /**< of all ranks, against rank 0's (ranks/events.c) */
+    struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
+    uint32_t event_capacity;         /**< … with room for so many */
     _Atomic bool broken;         /**< a call of the world failed: nothing under way will end */
 };
 
@@ -55,6 +60,11 @@ void weir__ranks_clean_up(struct weir_pipe *pipe);
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 /** Of all that a pipe's ranks must have in common: its options, and its plans' messages. */
 uint64_t weir__ranks_digest(const struct weir_pipe *pipe);
+/** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
+ * their clocks are from its own. Collective; blocks. */
+int weir__ranks_meet(struct weir_pipe *pipe);
+/** After a step that succeeded: rank 0 learns when the others' actions were. Collective; blocks. */
+int weir__ranks_tell_events(struct weir_pipe *pipe);
 /** From the rank of a stage, which comes with a status, to all others, which get both. Collective;
  * blocks. */
 int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *data, size_t bytes);

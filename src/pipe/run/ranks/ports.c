@@ -104,12 +104,22 @@ static int take_exchange(struct weir_pipe *pipe, const struct weir__row_plan *pl
     return WEIR_OK;
 }
 
+static int take_event_room(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    struct weir__ranks *ranks = pipe->ranks;
+    uint32_t longest = weir__table_longest_line(plan->table);
+    if (longest <= ranks->event_capacity) return WEIR_OK;
+    ranks->events = weir__pool_take(&pipe->setup.pool, longest, sizeof *ranks->events);
+    ranks->event_capacity = ranks->events != NULL ? longest : 0;
+    return ranks->events != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
 static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         int status = plan->lanes[l].of_ranks ? make_port(pipe, plan, l) : WEIR_OK;
         if (status != WEIR_OK) return status;
     }
-    return take_exchange(pipe, plan);
+    int status = take_event_room(pipe, plan);
+    return status != WEIR_OK ? status : take_exchange(pipe, plan);
 }
 
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {

@@ -2,7 +2,7 @@
 /* A pipe's ranks between its steps: who has which workers, and what they tell each other. */
 #include "pipe/run/ranks.h"
 
-#include <sched.h>
+#include "world/wait.h"
 
 /* ---- who has what ---- */
 
@@ -67,32 +67,10 @@ void weir__ranks_clean_up(struct weir_pipe *pipe) {
 
 /* ---- between steps ---- */
 
-static int wait_request(const struct weir_world *world, struct weir_request *request,
-                        struct weir_arrival *arrival) {
-    bool over = false;
-    int status = WEIR_OK;
-    while (status == WEIR_OK && !over) {
-        status = world->calls->test(world->context, request, &over, arrival);
-        if (!over) sched_yield();
-    }
-    return status;
-}
-
-static int give_to(const struct weir_world *world, uint32_t peer, uint32_t tag, void *data,
-                   size_t bytes) {
-    const struct weir_message message = {.data = data, .bytes = bytes, .peer = peer, .tag = tag};
-    struct weir_request request;
-    int status = world->calls->send(world->context, &message, &request);
-    return status != WEIR_OK ? status : wait_request(world, &request, NULL);
-}
-
 static int take_from(const struct weir_world *world, uint32_t peer, void *data, size_t bytes) {
-    const struct weir_message message = {.data = data, .bytes = bytes, .peer = peer};
     struct weir_arrival arrival;
-    struct weir_request request;
-    int status = world->calls->receive(world->context, &message, &request);
+    int status = weir__world_receive(world, peer, data, bytes, &arrival);
     if (status != WEIR_OK) return status;
-    if ((status = wait_request(world, &request, &arrival)) != WEIR_OK) return status;
     if (arrival.tag > 0) return -(int)arrival.tag; /* what the owner came with */
     return arrival.bytes == bytes ? WEIR_OK : WEIR_ERR_PEER;
 }
@@ -105,7 +83,8 @@ int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *d
     if (world->rank != owner) return take_from(world, owner, data, bytes);
     for (uint32_t r = 0; given == WEIR_OK && r < world->rank_count; r++)
         if (r != owner)
-            given = give_to(world, r, (uint32_t)-status, data, status == WEIR_OK ? bytes : 0);
+            given = weir__world_send(world, r, (uint32_t)-status, data,
+                                     status == WEIR_OK ? bytes : 0);
     return status != WEIR_OK ? status : given;
 }
 

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* What rank 0 is told so that it can show the work of all: where the others' workers are, and after
+ * each step when their actions were, on its own clock.
+ *
+ * Clocks. Ranks of one host read one clock. Another rank's is compared by messages there and back
+ * (Cristian 1989): of several the quickest tells the difference, and half of what it took is how
+ * wrong that can be. Clocks drift apart, so this is repeated, by one of these ranks in each step. */
+#include "pipe/run/ranks.h"
+#include "world/wait.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Of one rank's clock against rank 0's; on rank 0, but for `shared`. */
+struct weir__rank_clock {
+    uint64_t kernel; /* where it runs */
+    int64_t ahead;   /* ns */
+    uint64_t error;  /* ns, when it was compared … */
+    uint64_t when;   /* … on rank 0's clock */
+};
+
+enum { PINGS = 8, DRIFT_PPM = 50 };
+
+/* ---- clocks ---- */
+
+/* Of the kernel whose clock this process reads, since it was started, and of its host's name: more
+ * than one name of a host costs messages, and no more. */
+static uint64_t kernel_of(const struct weir_world *world) {
+    char boot[64] = "", space[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, world->host, strlen(world->host));
+    if (file == NULL || fgets(boot, sizeof boot, file) == NULL)
+        hash = weir__hash(hash, &world->rank, sizeof world->rank); /* nobody's but its own */
+    if (file != NULL) fclose(file);
+    if (readlink("/proc/self/ns/time", space, sizeof space - 1) < 0) space[0] = '\0';
+    hash = weir__hash(hash, boot, strlen(boot));
+    return weir__hash(hash, space, strlen(space));
+}
+
+static bool shares_clock(const struct weir__ranks *ranks, uint32_t rank) {
+    return ranks->clocks[rank].kernel == ranks->clocks[0].kernel;
+}
+
+/* Rank 0's side: the least of PINGS. */
+static int compare_clock(const struct weir_world *world, uint32_t rank,
+                         struct weir__rank_clock *clock) {
+    clock->error = UINT64_MAX;
+    for (uint32_t i = 0; i < PINGS; i++) {
+        uint64_t there[2] = {0}; /* when it came, and left */
+        uint64_t sent = weir__now_ns();
+        int status = weir__world_send(world, rank, 0, NULL, 0);
+        if (status == WEIR_OK)
+            status = weir__world_receive(world, rank, there, sizeof there, NULL);
+        if (status != WEIR_OK) return status;
+        uint64_t back = weir__now_ns();
+        uint64_t error = (back - sent - (there[1] - there[0])) / 2 + 1;
+        if (error >= clock->error) continue;
+        clock->error = error;
+        clock->ahead = ((int64_t)(there[0] - sent) + (int64_t)(there[1] - back)) / 2;
+        clock->when = back;
+    }
+    return WEIR_OK;
+}
+
+static int answer_clock(const struct weir_world *world) {
+    for (uint32_t i = 0; i < PINGS; i++) {
+        uint64_t there[2];
+        int status = weir__world_receive(world, 0, NULL, 0, NULL);
+        if (status != WEIR_OK) return status;
+        there[0] = weir__now_ns();
+        there[1] = there[0];
+        if ((status = weir__world_send(world, 0, 0, there, sizeof there)) != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static int compare_with(struct weir__ranks *ranks, uint32_t rank) {
+    const struct weir_world *world = ranks->world;
+    if (world->rank == 0) return compare_clock(world, rank, &ranks->clocks[rank]);
+    return world->rank == rank ? answer_clock(world) : WEIR_OK;
+}
+
+/* One of those with clocks of their own, in turn. */
+static int compare_next(struct weir__ranks *ranks, uint64_t step) {
+    uint32_t count = 0, at = 0;
+    for (uint32_t r = 1; r < ranks->world->rank_count; r++) count += !shares_clock(ranks, r);
+    if (count == 0) return WEIR_OK;
+    for (uint32_t r = 1; r < ranks->world->rank_count; r++) {
+        if (shares_clock(ranks, r)) continue;
+        if (at++ == step % count) return compare_with(ranks, r);
+    }
+    return WEIR_OK;
+}
+
+static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
+    const struct weir__rank_clock *clock = &ranks->clocks[rank];
+    if (shares_clock(ranks, rank)) return 0;
+    return clock->error + (weir__now_ns() - clock->when) / 1000000 * DRIFT_PPM;
+}
+
+/* ---- meeting ---- */
+
+static void merge_kernels(unsigned char *own, const unsigned char *other, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) own[i] |= other[i];
+}
+
+static int take_clocks(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    uint32_t count = ranks->world->rank_count;
+    uint64_t *kernels = weir__pool_take(&pipe->setup.pool, 2 * (size_t)count, sizeof *kernels);
+    ranks->clocks = weir__pool_take(&pipe->setup.pool, count, sizeof *ranks->clocks);
+    if (kernels == NULL || ranks->clocks == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    kernels[ranks->world->rank] = kernel_of(ranks->world);
+    struct weir__allreduce exchange = {.own = (unsigned char *)kernels,
+                                       .other = (unsigned char *)(kernels + count),
+                                       .bytes = count * sizeof *kernels,
+                                       .merge = merge_kernels};
+    int status = weir__allreduce_wait(ranks->world, &exchange);
+    for (uint32_t r = 0; r < count; r++) ranks->clocks[r].kernel = kernels[r];
+    for (uint32_t r = 1; r < count && status == WEIR_OK; r++)
+        if (!shares_clock(ranks, r)) status = compare_with(ranks, r);
+    return status;
+}
+
+/* Where the workers of a rank are, which rank 0 did not know. */
+static int tell_places(struct weir_pipe *pipe) {
+    const struct weir_world *world = pipe->ranks->world;
+    int status = WEIR_OK;
+    for (uint32_t w = 0; w < pipe->worker_count && status == WEIR_OK; w++) {
+        uint32_t rank = weir__rank_of(pipe, w);
+        struct weir__worker_place *placement = &pipe->placements[w];
+        struct weir_place *place = &placement->place;
+        if (rank == world->rank) {
+            place->rank = rank;
+            snprintf(place->host, sizeof place->host, "%s", world->host);
+            if (rank != 0)
+                status = weir__world_send(world, 0, placement->threads, place, sizeof *place);
+        } else if (world->rank == 0) {
+            struct weir_arrival arrival;
+            status = weir__world_receive(world, rank, place, sizeof *place, &arrival);
+            placement->threads = arrival.tag;
+        }
+    }
+    return status;
+}
+
+int weir__ranks_meet(struct weir_pipe *pipe) {
+    if (pipe->ranks == NULL) return WEIR_OK;
+    int status = take_clocks(pipe);
+    return status != WEIR_OK ? status : tell_places(pipe);
+}
+
+/* ---- after a step ---- */
+
+/* Of a whole step. */
+static uint32_t count_events(const struct weir_pipe *pipe, const struct weir__row_plan *plan,
+                             uint32_t w) {
+    uint32_t length = plan->table->lines[w + 1] - plan->table->lines[w];
+    return pipe->command.step.accumulate_last ? length : plan->tail[w];
+}
+
+/* On rank 0's clock. Where that makes a time negative the event is from before its start. */
+static uint64_t move_time(uint64_t ns, int64_t ahead) {
+    return ahead > 0 && (uint64_t)ahead > ns ? 0 : ns - (uint64_t)ahead;
+}
+
+static struct weir_trace_event *event_at(const struct weir__worker *worker, uint64_t number) {
+    return &worker->events[number % worker->event_capacity];
+}
+
+static int take_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
+    struct weir__worker *worker = &pipe->workers[w];
+    uint32_t rank = weir__rank_of(pipe, w);
+    struct weir_trace_event *events = pipe->ranks->events;
+    int64_t ahead = pipe->ranks->clocks[rank].ahead;
+    int status = weir__world_receive(pipe->ranks->world, rank, events, count * sizeof *events, NULL);
+    if (status != WEIR_OK) return status;
+    worker->step_first_event = worker->event_count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct weir_trace_event *event = event_at(worker, worker->event_count++);
+        *event = events[i];
+        event->waited = move_time(event->waited, ahead);
+        event->start = move_time(event->start, ahead);
+        event->end = move_time(event->end, ahead);
+    }
+    pipe->placements[w].place.clock_error_ns = error_of(pipe->ranks, rank);
+    return WEIR_OK;
+}
+
+static int give_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
+    const struct weir__worker *worker = &pipe->workers[w];
+    struct weir_trace_event *events = pipe->ranks->events;
+    assert(worker->event_count - worker->step_first_event == count);
+    for (uint32_t i = 0; i < count; i++) events[i] = *event_at(worker, worker->step_first_event + i);
+    return weir__world_send(pipe->ranks->world, 0, 0, events, count * sizeof *events);
+}
+
+int weir__ranks_tell_events(struct weir_pipe *pipe) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    struct weir__ranks *ranks = pipe->ranks;
+    if (ranks == NULL) return WEIR_OK;
+    int status = compare_next(ranks, pipe->step_count);
+    for (uint32_t w = 0; w < pipe->worker_count && status == WEIR_OK; w++) {
+        uint32_t count = count_events(pipe, plan, w);
+        bool here = weir__is_here(pipe, w);
+        if (here && ranks->world->rank != 0) status = give_events(pipe, w, count);
+        if (!here && ranks->world->rank == 0) status = take_events(pipe, w, count);
+    }
+    return status;
+}
