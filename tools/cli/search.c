@@ -81,6 +81,12 @@ static void fix(const struct pipe_options *options, const struct args *args,
         search->recompute = options->recompute == 1 ? WEIR_RECOMPUTE_LATE : WEIR_RECOMPUTE_EARLY;
 }
 
+/* Of a worker, where hosts share them. */
+static uint32_t threads_for(const struct search *search, const struct pipe_options *options,
+                            uint32_t workers) {
+    return search_threads(options, (workers + search->hosts - 1) / search->hosts);
+}
+
 /* ---- what was chosen ---- */
 
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t capacity,
@@ -130,7 +136,7 @@ static void adopt(struct search *search, const struct weir_planner_choice *choic
         append(text, room, "%s%u", s == 0 ? "" : ",", choice->balance[s]);
     append(text, room, " --checkpoint %s --recompute %s --chunks %u --threads-per-stage %u",
            search->checkpoint, choice->recompute_late ? "late" : "early", options->chunks,
-           search_threads(options, choice->workers));
+           threads_for(search, options, choice->workers));
 }
 
 static void refuse(const struct search *search, const struct pipe_options *options,
@@ -231,7 +237,8 @@ static int try_workers(struct trying *t, uint32_t workers, struct search *search
     if (status == WEIR_OK) fix(t->options, t->args, &net, &fixed, t->faults);
     if (net.pipe.workers == 0) net.pipe.workers = net.stages;
     search->workers = net.pipe.workers;
-    net.pipe.threads_per_worker = search_threads(t->options, search->workers);
+    search->hosts = t->how->hosts > 0 ? t->how->hosts : 1;
+    net.pipe.threads_per_worker = threads_for(search, t->options, search->workers);
     fixed.order = t->how->order;
     if (t->within_machine) fixed.memory_limit = t->machine.memory_bytes / 4 * 3 / search->workers;
     if (t->within_machine && t->least > fixed.memory_limit) fixed.memory_limit = t->least;

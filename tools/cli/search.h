@@ -31,6 +31,7 @@ struct search {
     struct search_costs cost_list[SEARCH_COSTS_MOST]; /**< first those of the chunks asked for */
     uint32_t cost_count;
     uint32_t workers; /**< it is for */
+    uint32_t hosts;   /**< as in search_how, at least 1 */
     bool chunks_kept; /**< they are not searched */
     struct weir_planner_result result;
     char costs[128];       /**< what it went by: "of FILE", "estimated" … */
@@ -48,6 +49,7 @@ struct search_how {
     bool keeps_chunks; /**< also where they are not given: bits are to stay */
     bool workers; /**< they are searched too, with a share of the cores each, where nothing that
                        is given tells them */
+    uint32_t hosts;    /**< that share the workers, each like this one; 0: this one alone */
     const char *order; /**< of adding up gradients, which a search never changes: as
                             weir_table_order says it; NULL: ascending, as all begin */
 };

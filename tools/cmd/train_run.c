@@ -54,8 +54,7 @@ bool train_searches(const struct train *t) {
     bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
     bool can = devices && !listed && !weir__text_ends(pipe->schedule, ".csv") &&
                pipe->balance_by == PIPE_BALANCE_BY_COST;
-    bool alone = train_world(t) == NULL; /* ranks would measure, and choose, each its own */
-    return t->values->plan == 1 && ((can && alone) || args_given(t->args, "plan"));
+    return t->values->plan == 1 && (can || args_given(t->args, "plan"));
 }
 
 /* All but the pipeline's own options, which a search may choose. */
@@ -85,12 +84,18 @@ out:
 }
 
 static int search_pipeline(struct train *t, const struct args *args) {
-    struct search_how how = {
-        .keeps_chunks = true, .workers = true, .order = t->order[0] != '\0' ? t->order : NULL};
+    const struct weir_world *world = train_world(t);
+    struct search_how how = {.keeps_chunks = true,
+                             .workers = world == NULL, /* else they come with the ranks */
+                             .hosts = world != NULL ? world->rank_count / world->host_count : 1,
+                             .order = t->order[0] != '\0' ? t->order : NULL};
+    if (!train_world_leads(t)) return train_world_take_pipeline(t);
     int status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
     if (status != WEIR_OK) return status;
-    return search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,
-                      t->people.stream, t->faults);
+    status = search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,
+                        t->people.stream, t->faults);
+    if (status != WEIR_OK || t->faults->count > 0 || world == NULL) return status;
+    return train_world_give_pipeline(t);
 }
 
 static int choose_pipeline(struct train *t, const struct args *args) {

@@ -3,6 +3,7 @@
 
 #include "cmd/train.h"
 #include "world/allreduce.h"
+#include "world/wait.h"
 
 #include <string.h>
 #include <time.h>
@@ -33,15 +34,12 @@ static void hold_errors(struct train_world *world) {
 }
 
 /* What needs files that every rank would have to see, or what others cannot tell. */
-static void refuse(const struct args *args, bool searches, struct weir_faults *faults) {
+static void refuse(const struct args *args, struct weir_faults *faults) {
     static const char *const options[] = {"profile", "keep-best", "device", "balance-by"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (args_given(args, options[i]))
             weir_faults_add(faults, "--%s: not over several processes: leave it away, or start one",
                             options[i]);
-    if (searches && args_given(args, "plan"))
-        weir_faults_add(faults, "--plan auto: not over several processes, which would each choose "
-                                "another: give what 'weir plan --search' prints");
 }
 
 static void silence(struct train *t) {
@@ -57,7 +55,7 @@ int train_world_join(struct train *t, const struct args *args) {
     const struct weir_world *world = train_world(t);
     if (world == NULL) return WEIR_OK;
     if (world->rank > 0) silence(t);
-    refuse(args, t->values->plan == 1, t->faults);
+    refuse(args, t->faults);
     bool told =
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
     if (!told) t->values->pipe.workers = world->rank_count;
@@ -75,6 +73,66 @@ int train_world_compare(struct train *t, int status) {
     return weir__world_agree(train_world(t), status, hash,
                              "data or options: the same files must lie where they are named",
                              t->faults);
+}
+
+/* ---- a pipeline ---- */
+
+/* What a search writes into the options. */
+struct pipeline {
+    char schedule[32], checkpoint[sizeof((struct search *)0)->checkpoint];
+    uint32_t stages, workers, virtual_stages, recompute, chunks;
+    uint32_t balance[ARG_LIST_MAX];
+};
+
+int train_world_give_pipeline(struct train *t) {
+    const struct pipe_options *pipe = &t->values->pipe;
+    const struct weir_world *world = train_world(t);
+    struct pipeline *pipeline = weir__acquire(NULL, 1, sizeof *pipeline);
+    if (pipeline == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    snprintf(pipeline->schedule, sizeof pipeline->schedule, "%s", pipe->schedule);
+    snprintf(pipeline->checkpoint, sizeof pipeline->checkpoint, "%s", pipe->checkpoint);
+    pipeline->stages = pipe->stages;
+    pipeline->workers = pipe->workers;
+    pipeline->virtual_stages = pipe->virtual_stages;
+    pipeline->recompute = pipe->recompute;
+    pipeline->chunks = pipe->chunks;
+    memcpy(pipeline->balance, pipe->balance.items, pipe->balance.count * sizeof(uint32_t));
+    int status = world->calls->open(world->context, 1);
+    for (uint32_t r = 1; r < world->rank_count && status == WEIR_OK; r++)
+        status = weir__world_send(world, r, pipe->balance.count, pipeline, sizeof *pipeline);
+    weir__release(NULL, pipeline, 1, sizeof *pipeline);
+    if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
+    return status;
+}
+
+static void adopt(struct train *t, const struct pipeline *pipeline, uint32_t balance_count) {
+    struct pipe_options *pipe = &t->values->pipe;
+    for (size_t i = 0; pipe_schedule_names[i] != NULL; i++)
+        if (strcmp(pipe_schedule_names[i], pipeline->schedule) == 0)
+            pipe->schedule = pipe_schedule_names[i];
+    memcpy(t->search.checkpoint, pipeline->checkpoint, sizeof pipeline->checkpoint);
+    pipe->checkpoint = t->search.checkpoint;
+    pipe->stages = pipeline->stages;
+    pipe->workers = pipeline->workers;
+    pipe->virtual_stages = pipeline->virtual_stages;
+    pipe->recompute = pipeline->recompute;
+    pipe->chunks = pipeline->chunks;
+    pipe->balance.count = balance_count;
+    memcpy(pipe->balance.items, pipeline->balance, sizeof pipeline->balance);
+}
+
+int train_world_take_pipeline(struct train *t) {
+    const struct weir_world *world = train_world(t);
+    struct weir_arrival arrival = {0};
+    struct pipeline *pipeline = weir__acquire(NULL, 1, sizeof *pipeline);
+    if (pipeline == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = world->calls->open(world->context, 1);
+    if (status == WEIR_OK)
+        status = weir__world_receive(world, 0, pipeline, sizeof *pipeline, &arrival);
+    if (status == WEIR_OK) adopt(t, pipeline, arrival.tag);
+    weir__release(NULL, pipeline, 1, sizeof *pipeline);
+    if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
+    return status;
 }
 
 /* ---- leaving ---- */

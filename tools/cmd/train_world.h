@@ -36,6 +36,10 @@ bool train_world_leads(const struct train *t);
 /** Whether all ranks, with their statuses, train by the same notes: on the same data, the same way.
  * Collective. */
 int train_world_compare(struct train *t, int status);
+/** The pipeline that rank 0 has searched, from there to all others: each would choose by its own
+ * machine. Collective; where rank 0 fails before, that ends all. */
+int train_world_give_pipeline(struct train *t);
+int train_world_take_pipeline(struct train *t);
 /** Leaves it with the exit code, which it returns; a failure ends all ranks, and this process. */
 int train_world_leave(struct train *t, int code);
 
