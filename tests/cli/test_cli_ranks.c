@@ -5,6 +5,7 @@
  * PATH), on one host; files are compared byte for byte.
  */
 #include "cli/cli.h"
+#include "net/cpu/level.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -114,6 +115,21 @@ static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
     EXPECT(cli_saved_step(saved) > 0);
 }
 
+/* As on a machine that has no more. */
+static void test_ranks_take_the_highest_level_that_all_have(void) {
+    const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
+    char text[512];
+    snprintf(text, sizeof text, "train --data %s " RUN, cli_text());
+    if (!run_ranks(&run, folder, 2, text)) return; /* or there is an MPI */
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s -n 2 sh -c '[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] "
+                          "|| export WEIR_LEVEL=%s; exec \"%s/bin/weir\" %s'; }",
+                          folder, launcher(), weir__level_at(0)->name, prefix, text);
+    snprintf(text, sizeof text, "kernels   vector (%s)", weir__level_at(0)->name);
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT_CONTAINS(run.output, text);
+}
+
 static void expect_in_file(const char *folder, const char *name, const char *text) {
     char path[512];
     size_t bytes = 0;
@@ -167,6 +183,7 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
 WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
                 TEST(without_options_each_rank_has_one_worker),
                 TEST(a_signal_to_one_rank_ends_all_with_a_save),
+                TEST(ranks_take_the_highest_level_that_all_have),
                 TEST(one_trace_and_one_report_show_all_ranks),
                 TEST(what_is_for_one_process_is_refused_once),
                 TEST(more_ranks_than_workers_are_told_how_many_there_are))

@@ -2,6 +2,8 @@
 #include "cmd/train_world.h"
 
 #include "cmd/train.h"
+#include "net/cpu/level.h"
+#include "place/place.h"
 #include "world/allreduce.h"
 #include "world/wait.h"
 
@@ -42,6 +44,71 @@ static void refuse(const struct args *args, struct weir_faults *faults) {
                             options[i]);
 }
 
+/* What each rank has, and then the least of all. */
+struct means {
+    uint32_t level, cores;
+};
+
+static void merge_means(unsigned char *own, const unsigned char *other, size_t bytes) {
+    struct means mine, theirs;
+    assert(bytes == sizeof mine);
+    memcpy(&mine, own, bytes);
+    memcpy(&theirs, other, bytes);
+    if (theirs.level < mine.level) mine.level = theirs.level;
+    if (theirs.cores < mine.cores) mine.cores = theirs.cores;
+    memcpy(own, &mine, bytes);
+}
+
+/* The level's number, and the rank's share of its host's cores. */
+static int find_means(const struct weir_world *world, struct weir_faults *faults,
+                      struct means *means) {
+    const struct weir__level *level;
+    struct weir__machine *machine;
+    struct weir__machine_facts facts;
+    *means = (struct means){0};
+    if (weir__level_find(NULL, faults, &level) != WEIR_OK) return WEIR_ERR_CONFIG;
+    while (weir__level_at(means->level) != level) means->level++;
+    int status = weir__machine_new(NULL, &machine);
+    if (status != WEIR_OK) return status;
+    weir__machine_facts(machine, &facts);
+    weir__machine_destroy(machine);
+    means->cores = facts.usable_cores / world->host_count;
+    return WEIR_OK;
+}
+
+static uint32_t workers_of_rank(const struct train *t) {
+    const struct pipe_options *pipe = &t->values->pipe;
+    uint32_t ranks = t->world.world.rank_count, workers = pipe->workers;
+    uint32_t stages = pipe->balance.count > 0 ? pipe->balance.count : pipe->stages;
+    if (workers == 0) workers = stages / pipe_virtual_stages(pipe);
+    return workers > ranks ? (workers + ranks - 1) / ranks : 1;
+}
+
+/* What is not said, and not the same everywhere, is the highest level and the most threads that all
+ * ranks have: all plan the same memory then. */
+static int share_means(struct train *t) {
+    const struct weir_world *world = train_world(t);
+    struct pipe_options *pipe = &t->values->pipe;
+    struct means own, least, other;
+    int status = find_means(world, t->faults, &own);
+    if (status != WEIR_OK) return status;
+    least = own;
+    struct weir__allreduce exchange = {.own = (unsigned char *)&least,
+                                       .other = (unsigned char *)&other,
+                                       .bytes = sizeof least,
+                                       .merge = merge_means};
+    status = world->calls->open(world->context, 1);
+    if (status == WEIR_OK) status = weir__allreduce_wait(world, &exchange);
+    if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
+    if (status != WEIR_OK) return status;
+    if (pipe->level == NULL && least.level < own.level)
+        pipe->level = weir__level_at(least.level)->name;
+    if (pipe->threads_per_stage > 0) return WEIR_OK;
+    uint32_t threads = least.cores / workers_of_rank(t);
+    pipe->threads_per_stage = threads > 0 ? threads : 1;
+    return WEIR_OK;
+}
+
 static void silence(struct train *t) {
     people_silence(&t->people);
     t->values->json = t->values->log_dir = t->values->trace = t->values->report = NULL;
@@ -60,7 +127,7 @@ int train_world_join(struct train *t, const struct args *args) {
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
     if (!told) t->values->pipe.workers = world->rank_count;
     t->options.pipe.world = world;
-    return WEIR_OK;
+    return share_means(t);
 }
 
 int train_world_compare(struct train *t, int status) {
