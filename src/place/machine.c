@@ -159,6 +159,14 @@ static void find_model(const struct weir__machine *machine, char *text, size_t c
         snprintf(text, capacity, "unknown");
 }
 
+static uint64_t digest_allowed(hwloc_const_bitmap_t allowed) {
+    uint64_t hash = WEIR__HASH_BEGIN;
+    for (int unit = hwloc_bitmap_first(allowed); unit >= 0;
+         unit = hwloc_bitmap_next(allowed, unit))
+        hash = weir__hash(hash, &unit, sizeof unit);
+    return hash;
+}
+
 void weir__machine_facts(const struct weir__machine *machine, struct weir__machine_facts *facts) {
     assert(machine != NULL && facts != NULL);
     hwloc_topology_t topology = machine->topology;
@@ -169,6 +177,7 @@ void weir__machine_facts(const struct weir__machine *machine, struct weir__machi
         .numa_nodes = object_count(topology, HWLOC_OBJ_NUMANODE),
         .usable_cores = machine->usable_count,
         .quota_cores = machine->quota_cores,
+        .allowed = digest_allowed(machine->allowed),
         .l1d_bytes = cache_bytes(topology, HWLOC_OBJ_L1CACHE),
         .l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE),
         .l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE),

@@ -73,6 +73,7 @@ void weir__unclaim_core(struct weir__machine *machine, uint32_t core);
 struct weir__placing {
     struct weir__machine *machine;
     uint32_t workers, threads;
+    uint32_t share, shares;               /**< as weir__place_request's, at least 1 */
     uint32_t gpu_count;                   /**< workers with one */
     const struct weir__near *const *gpus; /**< as weir__place_request's */
     struct weir__worker_place *placements;

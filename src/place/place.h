@@ -34,6 +34,7 @@ struct weir__machine_facts {
     uint32_t cores, processing_units, packages, numa_nodes;
     uint32_t usable_cores;                  /**< after cpuset and quota */
     double quota_cores;                     /**< cgroup's limit in cores, 0: none */
+    uint64_t allowed; /**< a digest of the processing units that cpusets leave to us */
     uint64_t l1d_bytes, l2_bytes, l3_bytes; /**< of one cache; 0 if unknown */
     uint32_t l3_count;
     uint64_t memory_bytes;
@@ -78,6 +79,8 @@ struct weir__place_request {
                            usable cores, or of a list's, divided, at least 1 */
     const struct weir__near *const *gpus; /**< per worker: what is near its GPU; NULL: it has none.
                                                NULL instead of an array: nobody has */
+    uint32_t share, shares; /**< a list is for so many processes (0: one), which share it evenly and
+                                 in order: this one's number */
 };
 
 /** Where one worker goes. */

@@ -151,9 +151,10 @@ static int count_units(struct weir__placing *placing, const char *bind, uint32_t
     uint64_t need = cores_wanted(placing, placing->threads > 0 ? placing->threads : 1);
     if (need <= count && placing->threads <= WEIR__PLACE_CORES_MAX) return WEIR_OK;
     weir_faults_add(faults,
-                    "bind \"%s\" names %u core%s, but %u worker%s need%s %llu: name more cores, or "
-                    "ask for fewer workers or fewer threads per worker",
-                    bind, count, weir__s(count), placing->workers, weir__s(placing->workers),
+                    "bind \"%s\" names %u core%s%s, but %u worker%s need%s %llu: name more cores, "
+                    "or ask for fewer workers or fewer threads per worker",
+                    bind, count, weir__s(count),
+                    placing->shares > 1 ? " for each rank of the host" : "", placing->workers, weir__s(placing->workers),
                     placing->workers == 1 ? "s" : "", (unsigned long long)need);
     return WEIR_ERR_ARGUMENT;
 }
@@ -176,9 +177,10 @@ static int place_list(struct weir__placing *placing, const char *bind, struct we
     if (units == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__list_parse(bind, machine->allowed, faults, capacity, units, &count);
     if (status != WEIR_OK) goto out;
+    count /= placing->shares;
     status = count_units(placing, bind, count, faults);
     if (status != WEIR_OK || placing->placements == NULL) goto out;
-    status = place_units(placing, units);
+    status = place_units(placing, units + (size_t)placing->share * count);
 out:
     weir__release(machine->allocator, units, capacity, sizeof *units);
     return status;
@@ -194,8 +196,13 @@ static const char *effective_bind(const char *bind) {
 
 static struct weir__placing begin_call(const struct weir__place_request *request) {
     struct weir__placing placing = {
-        .workers = request->workers, .threads = request->threads, .gpus = request->gpus};
-    assert(request->workers > 0);
+        .workers = request->workers,
+        .threads = request->threads,
+        .gpus = request->gpus,
+        .share = request->share,
+        .shares = request->shares > 0 ? request->shares : 1,
+    };
+    assert(request->workers > 0 && placing.share < placing.shares);
     for (uint32_t w = 0; w < placing.workers; w++)
         placing.gpu_count += weir__placing_gpu(&placing, w) != NULL;
     return placing;

@@ -72,6 +72,10 @@ int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce 
     return status;
 }
 
+void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) own[i] |= other[i];
+}
+
 /* ---- agreeing ---- */
 
 /* What a rank comes with. */

@@ -27,6 +27,9 @@ int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce
 /** Both; blocks. */
 int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange);
 
+/** A merge for tables: of what each rank brings, and leaves zero elsewhere. */
+void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t bytes);
+
 /** Every rank comes with its status, and a digest of what must be the same: of `what`, as in "the
  * ranks have different %s". WEIR_OK where all come with WEIR_OK and one digest; else a rank's
  * failure: its own, another's as WEIR_ERR_PEER, or WEIR_ERR_CONFIG, with a fault. Collective;

@@ -195,6 +195,26 @@ static void test_a_list_is_dealt_in_its_order(void) {
     weir__machine_destroy(machine);
 }
 
+static void test_processes_share_a_list_in_order(void) {
+    static const char *const cores[3][2] = {{"0", "2"}, {"4", "6"}, {"8", "10"}};
+    struct weir__machine *machine = place_machine("pack:2 core:4 pu:2");
+    static struct weir__worker_place placements[3];
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    CHECK(machine != NULL);
+    struct weir__place_request request = {.bind = "0,2,4,6,8,10,12", .workers = 2, .shares = 3};
+    for (request.share = 0; request.share < 3; request.share++) {
+        EXPECT_STATUS(weir__place_plan(machine, &request, &faults, placements), WEIR_OK);
+        for (uint32_t w = 0; w < 2; w++)
+            EXPECT_EQ_STR(placements[w].place.cores, cores[request.share][w]);
+    }
+    request.share = 0;
+    request.workers = 3;
+    EXPECT_STATUS(weir__place_plan(machine, &request, &faults, placements), WEIR_ERR_ARGUMENT);
+    EXPECT_CONTAINS(faults.lines[0], "2 cores for each rank of the host");
+    weir_faults_clean_up(&faults);
+    weir__machine_destroy(machine);
+}
+
 static void test_two_workers_on_one_core_are_not_exclusive(void) {
     struct weir__machine *machine = place_machine("core:4 pu:2");
     CHECK(machine != NULL);
@@ -534,7 +554,8 @@ WEIR_TEST_SUITE(
     TEST(one_processing_unit_per_core), TEST(interleaved_core_numbers_follow_the_machine),
     TEST(more_workers_than_cores_share_unbound), TEST(places_name_their_node_and_cache),
     TEST(the_tightest_place_is_taken), TEST(random_machines_are_dealt_with_fewest_straddlers),
-    TEST(a_list_is_dealt_in_its_order), TEST(two_workers_on_one_core_are_not_exclusive),
+    TEST(a_list_is_dealt_in_its_order), TEST(processes_share_a_list_in_order),
+    TEST(two_workers_on_one_core_are_not_exclusive),
     TEST(malformed_lists_are_refused_and_say_why), TEST(a_list_names_all_its_faults),
     TEST(the_environment_binds_where_options_do_not), TEST(long_core_lists_are_cut_at_a_comma),
     TEST(facts_describe_the_machine), TEST(every_failing_allocation_is_reported),

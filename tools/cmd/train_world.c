@@ -44,22 +44,13 @@ static void refuse(const struct args *args, struct weir_faults *faults) {
                             options[i]);
 }
 
-/* What each rank has, and then the least of all. */
+/* What a rank has. */
 struct means {
-    uint32_t level, cores;
+    uint64_t cores_key; /* the same where ranks have the same cores of one host */
+    uint32_t level;     /* its number */
+    uint32_t cores;
 };
 
-static void merge_means(unsigned char *own, const unsigned char *other, size_t bytes) {
-    struct means mine, theirs;
-    assert(bytes == sizeof mine);
-    memcpy(&mine, own, bytes);
-    memcpy(&theirs, other, bytes);
-    if (theirs.level < mine.level) mine.level = theirs.level;
-    if (theirs.cores < mine.cores) mine.cores = theirs.cores;
-    memcpy(own, &mine, bytes);
-}
-
-/* The level's number, and the rank's share of its host's cores. */
 static int find_means(const struct weir_world *world, struct weir_faults *faults,
                       struct means *means) {
     const struct weir__level *level;
@@ -72,8 +63,31 @@ static int find_means(const struct weir_world *world, struct weir_faults *faults
     if (status != WEIR_OK) return status;
     weir__machine_facts(machine, &facts);
     weir__machine_destroy(machine);
-    means->cores = facts.usable_cores / world->host_count;
+    means->cores_key = weir__hash(facts.allowed, world->host, strlen(world->host));
+    means->cores = facts.usable_cores;
     return WEIR_OK;
+}
+
+/* Each rank's, told to all. */
+static int exchange_means(struct train *t, struct means *all, struct means *room) {
+    const struct weir_world *world = train_world(t);
+    int status = find_means(world, t->faults, &all[world->rank]);
+    if (status != WEIR_OK) return status;
+    struct weir__allreduce exchange = {.own = (unsigned char *)all,
+                                       .other = (unsigned char *)room,
+                                       .bytes = world->rank_count * sizeof *all,
+                                       .merge = weir__allreduce_join};
+    status = world->calls->open(world->context, 1);
+    if (status == WEIR_OK) status = weir__allreduce_wait(world, &exchange);
+    if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
+    return status;
+}
+
+/* Its share of the cores that it may use, which a launcher has given to it alone or to several. */
+static uint32_t cores_of(const struct means *all, uint32_t count, uint32_t rank) {
+    uint32_t sharing = 0;
+    for (uint32_t r = 0; r < count; r++) sharing += all[r].cores_key == all[rank].cores_key;
+    return all[rank].cores / sharing;
 }
 
 static uint32_t workers_of_rank(const struct train *t) {
@@ -84,27 +98,24 @@ static uint32_t workers_of_rank(const struct train *t) {
     return workers > ranks ? (workers + ranks - 1) / ranks : 1;
 }
 
-/* What is not said, and not the same everywhere, is the highest level and the most threads that all
- * ranks have: all plan the same memory then. */
+/* What is not said is the highest level and the most threads that all ranks have: so all plan the
+ * same memory. */
 static int share_means(struct train *t) {
-    const struct weir_world *world = train_world(t);
+    uint32_t count = train_world(t)->rank_count, cores = UINT32_MAX, level = UINT32_MAX;
     struct pipe_options *pipe = &t->values->pipe;
-    struct means own, least, other;
-    int status = find_means(world, t->faults, &own);
+    struct means *all = weir__acquire(NULL, 2 * (size_t)count, sizeof *all);
+    if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = exchange_means(t, all, all + count);
+    for (uint32_t r = 0; status == WEIR_OK && r < count; r++) {
+        uint32_t own = cores_of(all, count, r);
+        cores = own < cores ? own : cores;
+        level = all[r].level < level ? all[r].level : level;
+    }
+    weir__release(NULL, all, 2 * (size_t)count, sizeof *all);
     if (status != WEIR_OK) return status;
-    least = own;
-    struct weir__allreduce exchange = {.own = (unsigned char *)&least,
-                                       .other = (unsigned char *)&other,
-                                       .bytes = sizeof least,
-                                       .merge = merge_means};
-    status = world->calls->open(world->context, 1);
-    if (status == WEIR_OK) status = weir__allreduce_wait(world, &exchange);
-    if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
-    if (status != WEIR_OK) return status;
-    if (pipe->level == NULL && least.level < own.level)
-        pipe->level = weir__level_at(least.level)->name;
+    if (pipe->level == NULL) pipe->level = weir__level_at(level)->name;
     if (pipe->threads_per_stage > 0) return WEIR_OK;
-    uint32_t threads = least.cores / workers_of_rank(t);
+    uint32_t threads = cores / workers_of_rank(t);
     pipe->threads_per_stage = threads > 0 ? threads : 1;
     return WEIR_OK;
 }

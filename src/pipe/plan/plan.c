@@ -281,6 +281,9 @@ static int check_places(struct weir__setup *setup, uint32_t workers, struct weir
                                           .workers = workers,
                                           .threads = setup->options.threads_per_worker,
                                           .gpus = gpus};
+    const struct weir_world *world = setup->options.world;
+    if (world != NULL) request.workers = (workers + world->rank_count - 1) / world->rank_count;
+    if (world != NULL) request.shares = world->host_count;
     return weir__place_check(setup->options.allocator, &request, faults);
 }
 

@@ -138,6 +138,8 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     if (threads == 0 && pipe->ranks != NULL) threads = threads_of_rank(pipe, here);
     struct weir__place_request request = {
         .bind = options->bind, .workers = here, .threads = threads, .gpus = gpus + first};
+    if (pipe->ranks != NULL) request.share = pipe->ranks->world->host_rank;
+    if (pipe->ranks != NULL) request.shares = pipe->ranks->world->host_count;
     status = weir__place_plan(pipe->machine, &request, faults, pipe->placements + first);
     for (uint32_t w = first; w < first + here; w++) pipe->placements[w].place.worker = w;
     pipe->spins = status == WEIR_OK && decide_spinning(pipe);

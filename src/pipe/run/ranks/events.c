@@ -101,10 +101,6 @@ static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
 
 /* ---- meeting ---- */
 
-static void merge_kernels(unsigned char *own, const unsigned char *other, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) own[i] |= other[i];
-}
-
 static int take_clocks(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     uint32_t count = ranks->world->rank_count;
@@ -115,7 +111,7 @@ static int take_clocks(struct weir_pipe *pipe) {
     struct weir__allreduce exchange = {.own = (unsigned char *)kernels,
                                        .other = (unsigned char *)(kernels + count),
                                        .bytes = count * sizeof *kernels,
-                                       .merge = merge_kernels};
+                                       .merge = weir__allreduce_join};
     int status = weir__allreduce_wait(ranks->world, &exchange);
     for (uint32_t r = 0; r < count; r++) ranks->clocks[r].kernel = kernels[r];
     for (uint32_t r = 1; r < count && status == WEIR_OK; r++)

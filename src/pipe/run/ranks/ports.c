@@ -140,7 +140,7 @@ void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t by
     mine.flags = theirs.flags;
     bool first = theirs.failed != 0 && (mine.failed == 0 || theirs.failed < mine.failed);
     memcpy(own, first ? &theirs : &mine, sizeof mine);
-    for (size_t i = sizeof mine; i < bytes; i++) own[i] |= other[i];
+    weir__allreduce_join(own + sizeof mine, other + sizeof mine, bytes - sizeof mine);
 }
 
 /* Puts this rank's numbers into the record, or takes all from it. */
