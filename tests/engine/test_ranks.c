@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RUNS = 60, RANKS_MAX = 4, STEPS = 5, INFERRED = 3, STATE_MAX = 64 };
+enum { RANKS_MAX = 4, STEPS = 5, INFERRED = 3, STATE_MAX = 64 };
 
 /* What a rank has, and what it saw: of its own thread until all have ended. */
 struct rank {
@@ -182,7 +182,8 @@ static void run_one(uint32_t number) {
 }
 
 static void test_any_number_of_ranks_gives_the_reference_bits(void) {
-    for (uint32_t number = 0; number < RUNS && !test_has_failed(); number++) run_one(number);
+    size_t runs = test_count(60, 10000);
+    for (uint32_t number = 0; number < runs && !test_has_failed(); number++) run_one(number);
 }
 
 /* ---- failures ---- */
