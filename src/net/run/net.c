@@ -95,6 +95,12 @@ static uint32_t likely_threads(const struct weir_net_options *options) {
     return weir__net_threads(options, cores > 0 ? (uint32_t)cores : 1);
 }
 
+/** Whether weights meet several micro-batches before they change, and memory is not scarce. */
+static bool keeps_packed(const struct weir_net_options *options) {
+    const struct weir_pipe_options *pipe = &options->pipe;
+    return pipe->memory_limit == 0 && (pipe->infer_only || (pipe->chunks > 1 && pipe->rows > 1));
+}
+
 /* ---- building ---- */
 
 /** Which layers each stage has, and what it runs on. */
@@ -141,6 +147,7 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                                             .rows_max = net->rows_max,
                                             .threads = likely_threads(options),
                                             .threads_known = options->pipe.threads_per_worker > 0,
+                                            .keeps_packed = keeps_packed(options),
                                             .backend = net->backends[s]};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
@@ -372,8 +379,14 @@ static int share_parameter(struct weir_net *net, const struct weir__parameter_de
     return WEIR_OK;
 }
 
+void weir__net_weights_given(struct weir_net *net) {
+    net->step.weights++;
+    net->step.weights_given++;
+}
+
 int weir_net_share(struct weir_net *net) {
     const struct weir__network *network = &net->network;
+    weir__net_weights_given(net);
     for (uint32_t i = 0; i < network->parameter_count; i++) {
         const struct weir__parameter_decl *copy = &network->parameters[i];
         if (copy->original == WEIR__NONE) continue;
@@ -423,7 +436,6 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     input_grads[0] = net->input_grads ? batch->input_grad : NULL;
     input_grads[1] = NULL;
     outputs[0] = batch->output;
-    net->step.number++;
     net->step.places = (struct weir__places){batch->sequence, batch->place};
     net->step.output_wanted = batch->output != NULL;
     net->step.has_target = net->has_loss && batch->target != NULL;
@@ -524,6 +536,7 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     if (status != WEIR_OK) return status;
     fill_step(net, batch, inputs, input_grads, outputs, &step);
     status = run_prepared(net, &step, train, result);
+    if (train && step.accumulate_last) net->step.weights++; /* failed ones, too: who knows */
     if (status == WEIR_OK && train) count_step(net, batch, &step, result->updated);
     return status;
 }

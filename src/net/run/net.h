@@ -10,7 +10,9 @@
 
 /** What a step tells its stages, through weir_step.user. */
 struct weir__net_step_state {
-    uint64_t number; /**< counts the net's steps from 1 */
+    uint64_t weights; /**< numbers, from 1, what the parameters are: another after each update and
+                           each time that values are given */
+    uint64_t weights_given; /**< counts the latter alone: what does not learn stays until then */
     struct weir__places places;
     double lr;
     bool output_wanted;
@@ -95,6 +97,8 @@ struct weir_net {
     bool filled;                           /**< somebody gave the parameters values */
 };
 
+/** Before parameters are given values: nothing that was packed of the old ones holds. */
+void weir__net_weights_given(struct weir_net *net);
 /** weir_net_new with layered graphs. */
 int weir__net_new_layered(const struct weir_model *model, const struct weir_net_options *options,
                           struct weir_faults *faults, struct weir_net **net);

@@ -473,6 +473,7 @@ static int take_values(const struct weir__safetensors *file, struct entries *ent
                        struct weir_net *net) {
     int status = place_entries(entries, net, false);
     if (status != WEIR_OK) return status;
+    weir__net_weights_given(net);
     if ((status = copy_entries(file, entries, net)) != WEIR_OK) return status;
     return weir_net_share(net);
 }

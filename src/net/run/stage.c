@@ -203,7 +203,8 @@ static int run(void *context, const struct weir_task *task) {
     if (zeroes_loss(stage, task, kind)) *task->loss = 0;
     const struct weir__look look = {&stage->compiled->graph, instance->nodes, task->rows};
     struct weir__program_run run = {.bases = stage->bases,
-                                    .step = step == NULL ? 0 : step->number,
+                                    .weights = step == NULL ? 0 : step->weights,
+                                    .weights_given = step == NULL ? 0 : step->weights_given,
                                     .output_wanted =
                                         !stage->last || step == NULL || step->output_wanted,
                                     .stamps = stage->timing == NULL ? NULL : stage->timing->stamps,
