@@ -74,7 +74,7 @@ static inline uint32_t weir__setup_rank(const struct weir__setup *setup, uint32_
                                         uint32_t workers) {
     assert(worker < workers);
     if (setup->options.world == NULL) return 0;
-    return (uint32_t)((uint64_t)worker * setup->options.world->rank_count / workers);
+    return weir__dealt_rank(setup->options.world->rank_count, workers, worker);
 }
 /** Whether both reach the same memory by the same addresses. */
 static inline bool weir__setup_shares(const struct weir__setup *setup, uint32_t a, uint32_t b,
