@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- rounds ---- */
 
@@ -100,6 +101,36 @@ static void merge_votes(unsigned char *own, const unsigned char *other, size_t b
     }
     memcpy(own, &mine, bytes);
 }
+
+/* ---- gathering ---- */
+
+enum { GATHER_SPINS = 50, GATHER_SLEEP_US = 200 };
+
+static void merge_bytes(unsigned char *own, const unsigned char *other, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) own[i] |= other[i];
+}
+
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes) {
+    const struct timespec nap = {.tv_nsec = GATHER_SLEEP_US * 1000L};
+    struct weir__allreduce exchange = {.own = data,
+                                       .other = weir__acquire(allocator, bytes, 1),
+                                       .bytes = bytes,
+                                       .merge = merge_bytes};
+    assert(data != NULL && bytes > 0);
+    if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = world->calls->open(world->context, 1);
+    bool over = status != WEIR_OK;
+    weir__allreduce_begin(&exchange);
+    for (uint32_t turn = 0; !over && status == WEIR_OK; turn++) {
+        status = weir__allreduce_go_on(world, &exchange, &over);
+        if (!over && turn >= GATHER_SPINS) (void)nanosleep(&nap, NULL);
+    }
+    weir__release(allocator, exchange.other, bytes, 1);
+    return status;
+}
+
+/* ---- asking all ---- */
 
 static int exchange_votes(const struct weir_world *world, struct vote *vote) {
     struct vote other;

@@ -36,4 +36,10 @@ void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t
  * blocks. `world` may be NULL: the own status. */
 int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
                       struct weir_faults *faults);
+
+/** Every rank comes with the same number of bytes, all 0 but for what it alone has to say; each
+ * leaves with what all said: their bytes or-ed together. Collective; blocks, and sleeps meanwhile.
+ * The world's failures, WEIR_ERR_OUT_OF_MEMORY. */
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes);
 #endif
