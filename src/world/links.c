@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const uint64_t default_ns = 40 * UINT64_C(1000000); /* for one size, one way */
-enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 400, ONE_BY_ONE_MOST = 8, CLOCK_ROUNDS = 200 };
+enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 4000, SMALL_MOST = 256, ONE_BY_ONE_MOST = 8, CLOCK_ROUNDS = 200 };
 enum { SLOW = 10 }; /* a message of so many times its time is the largest */
 /* Tests between two that let others run. */
 enum { SPINS = 100 };
@@ -104,12 +104,15 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median of the later half. */
-static double settled(double *samples, uint32_t count) {
-    uint32_t first = count / 2;
+/* Of the later half, what a round takes: of small messages, which no link holds up, the lower
+ * quartile, for others on the machine disturb it only upwards; of larger ones the mean. */
+static double settled(double *samples, uint32_t count, size_t bytes) {
+    uint32_t first = count / 2, rest = count - first;
+    double sum = 0.0;
     assert(count > 0);
-    qsort(samples + first, count - first, sizeof *samples, compare_doubles);
-    return samples[first + (count - first) / 2];
+    qsort(samples + first, rest, sizeof *samples, compare_doubles);
+    for (uint32_t i = first; i < count; i++) sum += samples[i];
+    return bytes <= SMALL_MOST ? samples[first + rest / 4] : sum / rest;
 }
 
 /* The round trips of one size: `there` bytes, and `back`. *last: no larger ones. */
@@ -126,7 +129,7 @@ static int time_size(const struct side *side, size_t there, size_t back, bool *l
         if (status != WEIR_OK) return status;
         samples[i] = (double)(took > 0 ? took : 1) * 1e-9;
         if (!ends) continue;
-        *seconds = settled(samples, i + 1);
+        *seconds = settled(samples, i + 1, there > back ? there : back);
         break;
     }
     return WEIR_OK;

@@ -37,8 +37,8 @@ struct weir__links_how {
  *
  * Of two ranks the lower sends n bytes and gets 8 back, and then the other way round, each size for
  * `size_ns` (below 2 s a pair, by default) and at least three times, but those above the first that
- * takes ten times as long. A size takes the median of its later half, when what the link lends to a
- * burst is used up. Half of what 8 B there and 8 B back take is the way back's: the two directions'
+ * takes ten times as long. Of each size the later half counts, when what a link lends to a burst is used
+ * up: a paced one then lets messages pass in turns, so their mean is taken. Half of what 8 B there and 8 B back take is the way back's: the two directions'
  * latencies cannot be told apart, their bandwidths can. Up to eight ranks one pair at a time; more
  * in rounds of disjoint pairs (a tournament by the circle method), which share what hosts share.
  *

@@ -162,13 +162,41 @@ static void test_what_is_for_one_process_is_refused_once(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
     if (!run_ranks(&run, folder, 2, "layers")) return;
-    EXPECT(strstr(run.output, "only 'train' runs over several") != NULL);
+    EXPECT(strstr(run.output, "only 'train' and 'doctor' run over several") != NULL);
     snprintf(arguments, sizeof arguments, "train --data %s " RUN " --keep-best", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
     const char *first = strstr(run.output, "--keep-best: not over several processes");
     if (EXPECT(first != NULL))
         EXPECT(strstr(first + 1, "--keep-best: not over several processes") == NULL);
+}
+
+static json_t *doctors_file(const char *folder) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/doctor.json", folder);
+    return json_load_file(path, 0, NULL);
+}
+
+static void test_doctor_measures_what_lies_between_ranks(void) {
+    const char *folder = test_temporary_directory();
+    if (!run_ranks(&run, folder, 3, "doctor --json doctor.json")) return;
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    const char *ranks = strstr(run.output, "ranks       3 on 1 host");
+    if (EXPECT(ranks != NULL)) EXPECT(strstr(ranks + 1, "ranks       3 on 1 host") == NULL);
+    EXPECT_CONTAINS(run.output, "link 2 > 1  alpha ");
+    json_t *root = doctors_file(folder);
+    CHECK(root != NULL);
+    EXPECT_EQ_UINT(json_array_size(json_object_get(root, "ranks")), 3);
+    const json_t *links = json_object_get(root, "links");
+    EXPECT_EQ_UINT(json_array_size(links), 6);
+    for (size_t i = 0; i < json_array_size(links); i++) {
+        const json_t *link = json_array_get(links, i);
+        EXPECT(json_number_value(json_object_get(link, "alpha")) >= 0.0);
+        EXPECT(json_number_value(json_object_get(link, "bandwidth")) > 1e3);
+    }
+    json_decref(root);
+    CLI_CODE_IN(folder, &run, 0, "simulate --links doctor.json");
+    EXPECT_CONTAINS(run.output, "3 stages on 3 workers");
 }
 
 static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
@@ -186,4 +214,5 @@ WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
                 TEST(ranks_take_the_highest_level_that_all_have),
                 TEST(one_trace_and_one_report_show_all_ranks),
                 TEST(what_is_for_one_process_is_refused_once),
+                TEST(doctor_measures_what_lies_between_ranks),
                 TEST(more_ranks_than_workers_are_told_how_many_there_are))

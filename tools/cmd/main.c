@@ -79,11 +79,12 @@ int subcommand_refuse(const char *word) {
  */
 static bool is_for_one(const struct subcommand *found) {
     struct weir__launch launch = weir__launch_read();
-    if (launch.by == NULL || launch.size <= 1 || strcmp(found->name, "train") == 0) return false;
+    bool joins = strcmp(found->name, "train") == 0 || strcmp(found->name, "doctor") == 0;
+    if (launch.by == NULL || launch.size <= 1 || joins) return false;
     if (launch.rank == 0)
         fprintf(stderr,
-                "weir: %s: started as %" PRIu32 " processes (%s): only 'train' runs over several: "
-                "start this command without the launcher, or as one\n",
+                "weir: %s: started as %" PRIu32 " processes (%s): only 'train' and 'doctor' run over "
+                "several: start this command without the launcher, or as one\n",
                 found->name, launch.size, launch.by);
     return true;
 }
