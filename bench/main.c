@@ -5,6 +5,7 @@
  */
 #include "gpu.h"
 #include "harness.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,6 +41,8 @@ static const struct topic topics[] = {
      bench_ablation},
     {"oneway", "threads inside ops, rows in parallel or a pipeline: which way wins where?",
      bench_oneway},
+    {"hosts", "as ranks (mpiexec -n 2, or 3): what do processes and hosts cost, against threads?",
+     bench_hosts},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
     {"kernels", "how near do the CPU's kernels come to what a core can do?", bench_kernels},
     {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
@@ -215,15 +218,34 @@ static void open_gpu(struct bench *bench) {
         if (topics[i].gpu && is_wanted(&bench->options, &topics[i])) (void)bench_gpu_open(bench);
 }
 
-static int run_all(const struct bench_options *options) {
+/* As one of several processes: rank 0 alone speaks, and only one topic knows what to do. False:
+ * another is asked for. */
+static bool join_launch(struct bench_options *options, bool *follows) {
+    struct weir__launch launch = weir__launch_read();
+    bool only = options->topic_count == 1 && strcmp(options->topics[0], "hosts") == 0;
+    *follows = false;
+    if (launch.by == NULL || launch.size == 1) return true;
+    *follows = launch.rank > 0;
+    if (*follows) options->json = NULL;
+    if (!only && launch.rank == 0)
+        fprintf(stderr, "bench: started as %u processes (%s): name the topic 'hosts', the only one "
+                        "for several\n",
+                launch.size, launch.by);
+    return only;
+}
+
+static int run_all(struct bench_options *options) {
+    bool follows;
+    if (!join_launch(options, &follows)) return USAGE;
     bool taken = options->json != NULL && strcmp(options->json, "-") == 0;
     struct bench bench = {
         .options = *options, .text = taken ? stderr : stdout, .random = options->seed};
+    if (follows && (bench.text = fopen("/dev/null", "w")) == NULL) return 1;
     weir__pool_init(&bench.pool, NULL);
     bench_check(weir__machine_new(NULL, &bench.machine), "looking at the machine");
     weir__machine_facts(bench.machine, &bench.facts);
     open_gpu(&bench);
-    bench_measure_roofs(&bench);
+    if (!follows) bench_measure_roofs(&bench);
     bench_print_context(&bench);
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++) run_topic(&bench, &topics[i]);
     bool right = bench_all_right(&bench);
@@ -233,6 +255,7 @@ static int run_all(const struct bench_options *options) {
     bench_gpu_close(&bench);
     weir__machine_destroy(bench.machine);
     weir__pool_clean_up(&bench.pool);
+    if (follows) fclose(bench.text);
     return right ? 0 : 1;
 }
 
