@@ -2,13 +2,14 @@
 /*
  * What does it cost that a pipe's workers are processes, on one host or on several? Run as ranks:
  *
- *     mpiexec -n 2 weir_bench hosts     or, with skips past a rank,     mpiexec -n 3 weir_bench hosts
+ *     mpiexec -n 2 weir_bench hosts     or, with skips past a rank,     mpiexec -n 3 weir_bench
+ * hosts
  *
  * Napkin. Within a host MPI hands 4 KiB over in some 2 us (half of a round trip); the engine adds a
- * look at the message, a gate and two stamps, well below one. Large messages are MPI's copies, twice
- * through the cache: the engine adds nothing to a byte. GPT S crosses 16 rows x 128 x 256 f32 = 2 MB
- * forth and as much back in a step of 0.4 s: 1 ms by memory, 34 ms over 1 Gbit/s, of which all but
- * the first micro-batch's hide. GPT M, 4 MB each way in 2 s: 2%.
+ * look at the message, a gate and two stamps, well below one. Large messages are MPI's copies,
+ * twice through the cache: the engine adds nothing to a byte. GPT S crosses 16 rows x 128 x 256 f32
+ * = 2 MB forth and as much back in a step of 0.4 s: 1 ms by memory, 34 ms over 1 Gbit/s, of which
+ * all but the first micro-batch's hide. GPT M, 4 MB each way in 2 s: 2%.
  *
  * Two ranks: a hand-off and crossings against MPI's own ping-pong; GPT S trained by two ranks of a
  * core each against two threads, where the ranks share a host of two cores; and, with stages that
@@ -34,16 +35,10 @@ static const double SIMULATED_OFF = 0.05, ASLEEP_AT_MOST = 1.05;
 enum { HAND_OFF_BYTES = 4096, CHUNKS = 4, SIZES = 3 };
 static const uint64_t large_bytes[SIZES] = {1 << 20, 4 << 20, 16 << 20};
 
-static const struct training_job gpt_s = {.topic = "hosts",
-                                          .rows = 16,
-                                          .unit = 1,
-                                          .adamw = true,
-                                          .gpt = {6, 256, 8, 128, 256, false, 0}};
-static const struct training_job gpt_m = {.topic = "hosts",
-                                          .rows = 8,
-                                          .unit = 1,
-                                          .adamw = true,
-                                          .gpt = {8, 512, 8, 256, 256, false, 0}};
+static const struct training_job gpt_s = {
+    .topic = "hosts", .rows = 16, .unit = 1, .adamw = true, .gpt = {6, 256, 8, 128, 256, false, 0}};
+static const struct training_job gpt_m = {
+    .topic = "hosts", .rows = 8, .unit = 1, .adamw = true, .gpt = {8, 512, 8, 256, 256, false, 0}};
 static const struct training_job unet = {
     .topic = "hosts", .rows = 16, .unit = 4, .unet = {5, 2, 16, 3, 1, 96, 96, 0.1}};
 
@@ -177,10 +172,8 @@ static void compare_with_mpi(struct hosts *hosts, uint64_t bytes) {
                         .bytes = bytes,
                         .out = bench_take(bench, bytes, 1),
                         .in = bench_take(bench, bytes, 1)};
-    struct chain chain = {.hosts = hosts,
-                          .bytes = bytes,
-                          .stages = {4, large ? 12 : 64},
-                          .steps = large ? 5 : 100};
+    struct chain chain = {
+        .hosts = hosts, .bytes = bytes, .stages = {4, large ? 12 : 64}, .steps = large ? 5 : 100};
     struct bench_case cases[] = {{.label = "engine", .sample = sample_chain, .context = &chain},
                                  {.label = "mpi", .sample = sample_ping, .context = &ping}};
     const char *unit = large ? "MiB" : "KiB";
@@ -189,9 +182,9 @@ static void compare_with_mpi(struct hosts *hosts, uint64_t bytes) {
     for (int i = 0; i < 2; i++)
         bench_add(bench, "s", cases[i].samples, cases[i].count, "hosts/crossing/%u%s/%s", size,
                   unit, cases[i].label);
-    struct bench_result *result = bench_add_ratio(bench, &cases[large], &cases[!large],
-                                                  "hosts/crossing/%u%s/%s", size, unit,
-                                                  large ? "of-mpi" : "to-mpi");
+    struct bench_result *result =
+        bench_add_ratio(bench, &cases[large], &cases[!large], "hosts/crossing/%u%s/%s", size, unit,
+                        large ? "of-mpi" : "to-mpi");
     result->higher_is_better = large; /* MPI's time in the engine's: the part of its bandwidth */
     if (large) result->at_least = BANDWIDTH_AT_LEAST;
     if (!large && hosts->one_host) result->at_most = HAND_OFF_AT_MOST;
@@ -296,8 +289,9 @@ static void compare_asleep(struct hosts *hosts, const struct training_job *job, 
     leveled.level = bench_level();
     hosts_shape_measure(hosts, &leveled, name, schedule, hosts->world.rank_count, CHUNKS, shape);
     struct asleep both[] = {{hosts, shape, true}, {hosts, shape, false}};
-    struct bench_case cases[] = {{.label = "ranks", .sample = sample_asleep, .context = &both[0]},
-                                 {.label = "threads", .sample = sample_asleep, .context = &both[1]}};
+    struct bench_case cases[] = {
+        {.label = "ranks", .sample = sample_asleep, .context = &both[0]},
+        {.label = "threads", .sample = sample_asleep, .context = &both[1]}};
     bench_interleave(bench, cases, 2);
     for (int i = 0; i < 2; i++) {
         double predicted = hosts_shape_predict(hosts, shape, i == 1);

@@ -18,7 +18,7 @@ enum { HOSTS_READERS_MOST = 4 };
 struct hosts {
     struct bench *bench;
     struct weir_world world;
-    bool one_host;               /**< all of them are on it */
+    bool one_host;                                                    /**< all of them are on it */
     struct weir_link_cost costs[HOSTS_RANKS_MOST * HOSTS_RANKS_MOST]; /**< measured */
     uint32_t numbers[HOSTS_RANKS_MOST];                               /**< of their hosts */
 };

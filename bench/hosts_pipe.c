@@ -49,8 +49,7 @@ static int forward(void *context, const struct weir_task *task) {
     const struct hosts_stage *stage = context;
     const struct hosts_shape *shape = stage->shape;
     uint32_t s = stage->index, m = task->micro_batch;
-    bool right =
-        s == 0 || is_marked(&task->inputs[0], shape->borders[s - 1], mark_of(s - 1, m));
+    bool right = s == 0 || is_marked(&task->inputs[0], shape->borders[s - 1], mark_of(s - 1, m));
     for (uint32_t u = 0; u < stage->use_count; u++) {
         const struct hosts_skip *skip = &shape->skips[stage->use_skips[u]];
         if (stage->uses[u].verb == WEIR_SKIP_STASH)

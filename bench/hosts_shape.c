@@ -30,7 +30,8 @@ static void fill(const struct weir_simulate_options *options, struct hosts_shape
     }
 }
 
-static void measure(struct bench *bench, const struct training_job *job, struct hosts_shape *shape) {
+static void measure(struct bench *bench, const struct training_job *job,
+                    struct hosts_shape *shape) {
     struct training_shape how = {.schedule = shape->schedule,
                                  .stages = shape->stages,
                                  .workers = shape->workers,
@@ -44,9 +45,9 @@ static void measure(struct bench *bench, const struct training_job *job, struct 
     for (uint32_t s = 0; s < shape->stages; s++) how.checkpoint[s] = WEIR_CHECKPOINT_NEVER;
     options.net = training_options(job, &how);
     options.seconds = bench->options.quick ? 0 : 1;
-    bench_check_faults(weir__partition_model(job->model, job->dtype, shape->stages, NULL, sizes,
-                                             &faults),
-                       shape->name, &faults);
+    bench_check_faults(
+        weir__partition_model(job->model, job->dtype, shape->stages, NULL, sizes, &faults),
+        shape->name, &faults);
     options.net.balance = sizes;
     bench_check_faults(weir_profile_new(job->model, &options, &faults, &profile), shape->name,
                        &faults);

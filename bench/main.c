@@ -228,8 +228,9 @@ static bool join_launch(struct bench_options *options, bool *follows) {
     *follows = launch.rank > 0;
     if (*follows) options->json = NULL;
     if (!only && launch.rank == 0)
-        fprintf(stderr, "bench: started as %u processes (%s): name the topic 'hosts', the only one "
-                        "for several\n",
+        fprintf(stderr,
+                "bench: started as %u processes (%s): name the topic 'hosts', the only one "
+                "for several\n",
                 launch.size, launch.by);
     return only;
 }

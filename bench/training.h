@@ -39,7 +39,7 @@ struct training_shape {
     enum weir_checkpoint checkpoint[TRAINING_STAGES_MOST];
     bool recompute_late;
     const struct weir_world *world; /**< the ranks that have the workers; NULL: this process */
-    char note[BENCH_NOTE_BYTES]; /**< all of it for people; training_new writes it */
+    char note[BENCH_NOTE_BYTES];    /**< all of it for people; training_new writes it */
 };
 
 struct training {

@@ -74,7 +74,8 @@ struct weir_link_cost {
 struct weir_rank_links {
     uint32_t rank_count;                /**< 1 … workers */
     const struct weir_link_cost *costs; /**< [from * rank_count + to]; from = to is not read */
-    const uint32_t *hosts; /**< [rank]: its host's number, below rank_count; NULL: each has its own */
+    const uint32_t
+        *hosts; /**< [rank]: its host's number, below rank_count; NULL: each has its own */
 };
 
 /** Everything is borrowed for the call only. Times are seconds, finite and not negative. */
@@ -92,12 +93,12 @@ struct weir_simulate_options {
     uint64_t seed; /**< of the noise, which depends on it and on the action alone */
 
     struct weir_link_cost link; /**< between different workers; within one, crossing is free */
-    const struct weir_link_cost *links; /**< or by [from * worker_count + to], if not NULL */
+    const struct weir_link_cost *links;  /**< or by [from * worker_count + to], if not NULL */
     const struct weir_rank_links *ranks; /**< these between workers of different ranks instead;
                                               NULL: one process */
-    const uint64_t *border_bytes;       /**< [stage_count - 1], of one micro-batch; NULL: 0 */
-    const bool *border_differentiable;  /**< [stage_count - 1]; NULL: all. The gradient is as large
-                                             as the value */
+    const uint64_t *border_bytes;        /**< [stage_count - 1], of one micro-batch; NULL: 0 */
+    const bool *border_differentiable;   /**< [stage_count - 1]; NULL: all. The gradient is as large
+                                              as the value */
     /** As the portals carry them: straight from the source to each *worker* that reads, once. The
      * gradient goes from reader to reader in descending order, then to the source. */
     uint32_t skip_count;

@@ -159,13 +159,14 @@ static inline bool weir__border_differentiable(const struct weir_simulate_option
     return costs->border_differentiable == NULL || costs->border_differentiable[border];
 }
 /** A worker's rank. */
-static inline uint32_t weir__dealt_rank(uint32_t rank_count, uint32_t worker_count, uint32_t worker) {
+static inline uint32_t weir__dealt_rank(uint32_t rank_count, uint32_t worker_count,
+                                        uint32_t worker) {
     assert(worker < worker_count);
     return (uint32_t)((uint64_t)worker * rank_count / worker_count);
 }
 /** Whether what goes from one worker to another is a message between ranks. */
 static inline bool weir__crosses_ranks(const struct weir_simulate_options *costs,
-                                    uint32_t worker_count, uint32_t from, uint32_t to) {
+                                       uint32_t worker_count, uint32_t from, uint32_t to) {
     if (costs->ranks == NULL || from == UINT32_MAX || to == UINT32_MAX) return false;
     uint32_t ranks = costs->ranks->rank_count;
     return weir__dealt_rank(ranks, worker_count, from) != weir__dealt_rank(ranks, worker_count, to);

@@ -7,7 +7,13 @@
 #include <string.h>
 
 static const uint64_t default_ns = 40 * UINT64_C(1000000); /* for one size, one way */
-enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 4000, SMALL_MOST = 256, ONE_BY_ONE_MOST = 8, CLOCK_ROUNDS = 200 };
+enum {
+    ROUNDS_LEAST = 3,
+    ROUNDS_MOST = 4000,
+    SMALL_MOST = 256, LARGE_LEAST = 1 << 20,
+    ONE_BY_ONE_MOST = 8,
+    CLOCK_ROUNDS = 200
+};
 enum { SLOW = 10 }; /* a message of so many times its time is the largest */
 /* Tests between two that let others run. */
 enum { SPINS = 100 };
@@ -58,7 +64,7 @@ static int wait(const struct weir_world *world, struct weir_request *first,
 struct side {
     const struct weir_world *world;
     uint32_t peer;
-    unsigned char *out, *in; /* of the largest size */
+    unsigned char *out, *in;    /* of the largest size */
     struct weir__links_how how; /* with its defaults */
 };
 
@@ -104,15 +110,17 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of the later half, what a round takes: of small messages, which no link holds up, the lower
- * quartile, for others on the machine disturb it only upwards; of larger ones the mean. */
+/* Of the later half, what a round takes: the lower quartile, for others on the machine disturb it
+ * only upwards; but the mean of what is neither so small that no link holds it up, nor so large that
+ * a paced one holds up each of them. */
 static double settled(double *samples, uint32_t count, size_t bytes) {
     uint32_t first = count / 2, rest = count - first;
     double sum = 0.0;
     assert(count > 0);
     qsort(samples + first, rest, sizeof *samples, compare_doubles);
     for (uint32_t i = first; i < count; i++) sum += samples[i];
-    return bytes <= SMALL_MOST ? samples[first + rest / 4] : sum / rest;
+    bool even = bytes <= SMALL_MOST || bytes >= LARGE_LEAST;
+    return even ? samples[first + rest / 4] : sum / rest;
 }
 
 /* The round trips of one size: `there` bytes, and `back`. *last: no larger ones. */
@@ -172,8 +180,8 @@ static int answer_pair(const struct side *side) {
         for (uint32_t i = 0; i < WEIR__LINK_SIZES && tag == NEXT_SIZE; i++) {
             size_t most = weir__link_size(i), least = weir__link_size(0);
             do {
-                int status = answer(side, way == 0 ? most : least, way == 0 ? least : most, false,
-                                    &tag);
+                int status =
+                    answer(side, way == 0 ? most : least, way == 0 ? least : most, false, &tag);
                 if (status != WEIR_OK) return status;
             } while (tag == MORE);
         }

@@ -61,7 +61,8 @@ static void test_files_of_links_that_cannot_be_are_refused(void) {
         {"{\"ranks\": 2, \"links\": [" PAIRS ", " PAIRS "]}", "another one from rank 0 to 1"},
         {"{\"ranks\": 2, \"links\": [{\"alpha\": 1, \"bandwidth\": 0}]}",
          "link 0: give \"alpha\", seconds from 0 on, and \"bandwidth\""},
-        {"{\"ranks\": 2, \"links\": [{\"alpha\": -1, \"bandwidth\": 1}]}", "link 0: give \"alpha\""},
+        {"{\"ranks\": 2, \"links\": [{\"alpha\": -1, \"bandwidth\": 1}]}",
+         "link 0: give \"alpha\""},
     };
     const char *folder = test_temporary_directory();
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

@@ -20,7 +20,8 @@ struct slow {
      * sent yet */
     double came[SLOW_ACTIONS_MAX][1 + SLOW_SKIPS_MAX][SLOW_WORKERS_MAX];
     bool sent[SLOW_ACTIONS_MAX];
-    double way_out[SLOW_WORKERS_MAX][2]; /* a host's, and a rank's within its host: free from then */
+    double way_out[SLOW_WORKERS_MAX]
+                  [2]; /* a host's, and a rank's within its host: free from then */
 };
 
 enum { BORDER, SKIPS };
@@ -194,8 +195,8 @@ static void send_all(struct slow *s, uint32_t a) {
     bool back = action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I;
     if (forward && stage + 1 < s->table->stage_count)
         send(s, a, stage + 1, border(s, stage), BORDER);
-    bool wanted = o->border_differentiable == NULL ||
-                  (stage > 0 && o->border_differentiable[stage - 1]);
+    bool wanted =
+        o->border_differentiable == NULL || (stage > 0 && o->border_differentiable[stage - 1]);
     if (back && stage > 0 && wanted && returns(s, stage - 1))
         send(s, a, stage - 1, border(s, stage - 1), BORDER);
     for (uint32_t k = 0; k < o->skip_count; k++) {

@@ -2,9 +2,9 @@
 /*
  * Goal: the simulator is right for any table and any costs. Method: random tables (any worker for
  * any stage, any order that can run, B or I and W, R anywhere between F and its backward, stages
- * without backward) with random skips, borders, links, ranks, host time and sizes; times are multiples of
- * 1/8, zero among them, so that sums are exact and many things end at once. A simulation written
- * another way must give the same, to the bit where no means are taken.
+ * without backward) with random skips, borders, links, ranks, host time and sizes; times are
+ * multiples of 1/8, zero among them, so that sums are exact and many things end at once. A
+ * simulation written another way must give the same, to the bit where no means are taken.
  */
 #include "harness.h"
 #include "schedule/simulate_slowly.h"
@@ -148,7 +148,8 @@ static void random_sizes(struct trial *t) {
         t->links[i] = (struct weir_link_cost){eighths(8), eighths(3)};
 }
 
-/* Ranks of one worker or more, on hosts of one rank or more; messages that wait, and that do not. */
+/* Ranks of one worker or more, on hosts of one rank or more; messages that wait, and that do not.
+ */
 static void random_ranks(struct trial *t) {
     uint32_t count = 1 + below(t->table.worker_count);
     for (uint32_t i = 0; i < WORKERS * WORKERS; i++)

@@ -114,8 +114,8 @@ static void test_bubbles_of_zero_bubble_are_the_papers(void) {
         const char *schedule;
         uint32_t each;
         double bubble;
-    } published[] = {{"1f1b", 1, 0.243}, {"interleaved", 3, 0.106}, {"zb-h1", 1, 0.159},
-                     {"zb-h2", 1, 0.108}};
+    } published[] = {
+        {"1f1b", 1, 0.243}, {"interleaved", 3, 0.106}, {"zb-h1", 1, 0.159}, {"zb-h2", 1, 0.108}};
     enum { WORKERS = 8, MICRO_BATCHES = 24 };
     struct weir_link_cost costs[WORKERS * WORKERS];
     const struct weir_rank_links ranks = {.rank_count = WORKERS, .costs = costs};
@@ -147,8 +147,7 @@ static void test_a_thousand_ranks_take_less_than_a_minute(void) {
     uint64_t *bytes = calloc(workers, sizeof *bytes);
     clock_t begin = clock();
     CHECK(costs != NULL && bytes != NULL);
-    for (uint32_t i = 0; i < RANKS * RANKS; i++)
-        costs[i] = (struct weir_link_cost){0.01, 0.5e-6};
+    for (uint32_t i = 0; i < RANKS * RANKS; i++) costs[i] = (struct weir_link_cost){0.01, 0.5e-6};
     for (uint32_t s = 0; s < workers; s++) bytes[s] = 1000000;
     const struct weir_rank_links ranks = {.rank_count = RANKS, .costs = costs};
     struct weir_table *table = table_of("1f1b", workers, workers, micro_batches);

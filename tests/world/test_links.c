@@ -223,5 +223,5 @@ static void test_a_lost_rank_is_told(void) {
 
 WEIR_TEST_SUITE(links_measured, TEST(a_fit_finds_the_line_that_times_lie_on),
                 TEST(a_fit_is_never_below_zero), TEST(both_ways_of_a_pair_are_measured),
-                TEST(every_pair_is_measured_and_all_know),
-                TEST(clocks_are_as_far_apart_as_is_said), TEST(a_lost_rank_is_told))
+                TEST(every_pair_is_measured_and_all_know), TEST(clocks_are_as_far_apart_as_is_said),
+                TEST(a_lost_rank_is_told))

@@ -102,8 +102,9 @@ static void complete(struct reading *reading, const struct weir_link_cost *cost)
             if (from == to) *own = (struct weir_link_cost){0.0, 0.0};
             if (isnan(own->latency)) *own = *cost;
             if (!isnan(own->latency)) continue;
-            FAULT(reading, "there is no link from rank %u to %u: give one, or one without \"from\" "
-                           "and \"to\" for all others",
+            FAULT(reading,
+                  "there is no link from rank %u to %u: give one, or one without \"from\" "
+                  "and \"to\" for all others",
                   from, to);
             return;
         }

@@ -251,8 +251,7 @@ void pipe_step_clean_up(struct pipe_step *step) {
 }
 
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
-                 const struct weir_rank_links *ranks, struct weir_faults *faults,
-                 double *seconds) {
+                 const struct weir_rank_links *ranks, struct weir_faults *faults, double *seconds) {
     struct weir_simulator *simulator = NULL;
     struct weir_prediction prediction;
     struct pipe_step step = {0};

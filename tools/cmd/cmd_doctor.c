@@ -145,12 +145,12 @@ static json_t *doctor_json(const struct doctor *d) {
     json_t *roofs =
         json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.product, "copy_cached_bytes",
                   d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
-    json_t *root = json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
-                     f->model, "cores", (int)f->cores, "usable_cores", (int)f->usable_cores,
-                     "quota_cores", f->quota_cores, "packages", (int)f->packages, "numa_nodes",
-                     (int)f->numa_nodes, "caches", caches, "memory", (json_int_t)f->memory_bytes,
-                     "gpus", doctor_gpus_json(&d->gpus), "libraries", libraries, "places",
-                     places_json(d), "roofs", roofs, "problems", problems);
+    json_t *root = json_pack(
+        "{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model", f->model,
+        "cores", (int)f->cores, "usable_cores", (int)f->usable_cores, "quota_cores", f->quota_cores,
+        "packages", (int)f->packages, "numa_nodes", (int)f->numa_nodes, "caches", caches, "memory",
+        (json_int_t)f->memory_bytes, "gpus", doctor_gpus_json(&d->gpus), "libraries", libraries,
+        "places", places_json(d), "roofs", roofs, "problems", problems);
     doctor_world_json(&d->world, root);
     return root;
 }

@@ -89,9 +89,8 @@ static int choose_balance(const struct weir_model *model, struct weir_net_option
 /* Of measured times, where there are any. */
 static int predict(const struct plan_values *values, const struct search *search,
                    const struct weir_model *model, const struct weir_rank_links *ranks,
-                   struct pipe_storage *storage,
-                   const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
-                   double *step) {
+                   struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
+                   struct weir_faults *faults, double *step) {
     if (search->result.winner != NULL) {
         *step = search->result.winner->step;
         return WEIR_OK;
@@ -115,8 +114,8 @@ static int plan_model(struct plan_values *values, const struct args *args,
     struct people people;
     people_init(&people, output_is_standard(values->json));
     if (values->search)
-        status = search_run(&search, &(struct search_how){.ranks = ranks}, args, model, &net, &values->pipe,
-                            people.stream, faults);
+        status = search_run(&search, &(struct search_how){.ranks = ranks}, args, model, &net,
+                            &values->pipe, people.stream, faults);
     if (status != WEIR_OK) goto out;
     status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status != WEIR_OK) goto out;
@@ -126,7 +125,8 @@ static int plan_model(struct plan_values *values, const struct args *args,
     if (status != WEIR_OK || faults->count > 0) goto out;
     status = weir_net_plan(model, &net, faults, &found.plan);
     if (status != WEIR_OK || faults->count > 0) goto out;
-    status = predict(values, &search, model, ranks, &storage, &net, people.stream, faults, &found.step);
+    status =
+        predict(values, &search, model, ranks, &storage, &net, people.stream, faults, &found.step);
     if (status != WEIR_OK || faults->count > 0) goto out;
     found.save_bytes = weir_net_copy_bytes(model, &net);
     status = report(values, &search, &net, &found, error);

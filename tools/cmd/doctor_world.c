@@ -61,8 +61,9 @@ static void compare(const struct doctor_world *doctor, size_t offset, const char
     for (uint32_t r = 1; r < doctor->world.rank_count; r++) {
         const char *own = (const char *)&doctor->ranks[r] + offset;
         if (strcmp(own, first) == 0) continue;
-        weir_faults_add(problems, "rank 0 on %s has %s %s, rank %" PRIu32 " on %s has %s: a run "
-                                  "must have the same on all ranks",
+        weir_faults_add(problems,
+                        "rank 0 on %s has %s %s, rank %" PRIu32 " on %s has %s: a run "
+                        "must have the same on all ranks",
                         doctor->ranks[0].host, what, first, r, doctor->ranks[r].host, own);
         return;
     }
@@ -87,8 +88,7 @@ static int measure(struct doctor_world *doctor, struct weir_faults *faults) {
 }
 
 int doctor_world_look(struct doctor_world *doctor, const struct weir__machine_facts *facts,
-                      const char *level, struct weir_faults *problems,
-                      struct weir_faults *faults) {
+                      const char *level, struct weir_faults *problems, struct weir_faults *faults) {
     size_t count = doctor->world.rank_count;
     if (!doctor_world_has_others(doctor)) return WEIR_OK;
     doctor->ranks = calloc(count, sizeof *doctor->ranks);
@@ -98,8 +98,7 @@ int doctor_world_look(struct doctor_world *doctor, const struct weir__machine_fa
     int status = doctor_world_agree(doctor, room ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY, faults);
     if (status != WEIR_OK) return status;
     describe_self(doctor, facts, level, &doctor->ranks[doctor->world.rank]);
-    status =
-        weir__world_gather(&doctor->world, NULL, doctor->ranks, count * sizeof *doctor->ranks);
+    status = weir__world_gather(&doctor->world, NULL, doctor->ranks, count * sizeof *doctor->ranks);
     if (status != WEIR_OK) return status;
     compare(doctor, offsetof(struct doctor_rank, weir), "version", problems);
     compare(doctor, offsetof(struct doctor_rank, level), "kernels of level", problems);
@@ -198,6 +197,5 @@ void doctor_world_json(const struct doctor_world *doctor, json_t *object) {
     }
     json_object_set_new(object, "mpi", json_text_string(doctor->world.name));
     json_object_set_new(object, "ranks", ranks);
-    json_object_set_new(object, "links",
-                        links_file_json(doctor->costs, doctor->world.rank_count));
+    json_object_set_new(object, "links", links_file_json(doctor->costs, doctor->world.rank_count));
 }

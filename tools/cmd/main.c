@@ -83,7 +83,8 @@ static bool is_for_one(const struct subcommand *found) {
     if (launch.by == NULL || launch.size <= 1 || joins) return false;
     if (launch.rank == 0)
         fprintf(stderr,
-                "weir: %s: started as %" PRIu32 " processes (%s): only 'train' and 'doctor' run over "
+                "weir: %s: started as %" PRIu32
+                " processes (%s): only 'train' and 'doctor' run over "
                 "several: start this command without the launcher, or as one\n",
                 found->name, launch.size, launch.by);
     return true;

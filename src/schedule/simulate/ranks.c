@@ -63,7 +63,7 @@ static uint32_t worker_of(const struct weir__sim *sim, uint32_t stage) {
 
 static bool is_message(const struct weir__sim *sim, uint32_t from, uint32_t to) {
     return weir__crosses_ranks(sim->options, sim->table->worker_count, worker_of(sim, from),
-                            worker_of(sim, to));
+                               worker_of(sim, to));
 }
 
 /* The host's, or behind all hosts' the rank's own. */
@@ -94,8 +94,8 @@ static void add(struct weir__sim *sim, uint32_t from, uint32_t to, bool gradient
                                    .receiver = worker_of(sim, to),
                                    .bytes_seconds = (double)bytes * cost->seconds_per_byte,
                                    .latency = cost->latency};
-    uint32_t *link =
-        ranks->first[sender] == NONE ? &ranks->first[sender] : &ranks->messages[ranks->last[sender]].next;
+    uint32_t *link = ranks->first[sender] == NONE ? &ranks->first[sender]
+                                                  : &ranks->messages[ranks->last[sender]].next;
     *link = ranks->last[sender] = m;
 }
 

@@ -169,8 +169,7 @@ static void carve_ranks(struct weir__sim *sim, struct carve *carve) {
     ranks->events = take(carve, table->worker_count, sizeof *ranks->events);
     ranks->line_free =
         take(carve, 2 * (size_t)sim->options->ranks->rank_count, sizeof *ranks->line_free);
-    ranks->messages =
-        take(carve, weir__sim_messages_max(sim->options), sizeof *ranks->messages);
+    ranks->messages = take(carve, weir__sim_messages_max(sim->options), sizeof *ranks->messages);
     ranks->first = take(carve, 2 * stages, sizeof *ranks->first);
     ranks->last = take(carve, 2 * stages, sizeof *ranks->last);
     ranks->taken = take(carve, 2 * stages, sizeof *ranks->taken);

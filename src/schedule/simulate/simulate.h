@@ -37,10 +37,10 @@ struct weir__sim_feed {
 
 /** What a stage's forward, or its gradient, sends of each micro-batch to another rank. */
 struct weir__sim_message {
-    uint32_t input; /**< where its arrivals are noted: see weir__sim_ranks */
-    uint32_t with;  /**< the input that brings the same to the same worker, or UINT32_MAX */
-    uint32_t line;  /**< the way out that it takes */
-    uint32_t next;  /**< of the same sender, or UINT32_MAX */
+    uint32_t input;    /**< where its arrivals are noted: see weir__sim_ranks */
+    uint32_t with;     /**< the input that brings the same to the same worker, or UINT32_MAX */
+    uint32_t line;     /**< the way out that it takes */
+    uint32_t next;     /**< of the same sender, or UINT32_MAX */
     uint32_t receiver; /**< a worker */
     double bytes_seconds, latency;
 };
@@ -52,7 +52,8 @@ struct weir__sim_event {
 };
 
 /** Simulation over ranks: actions end in order of time, so that messages get into their lines in
- * order. Inputs are numbered: a stage's border, stages + its output's gradient, 2 * stages + feeds. */
+ * order. Inputs are numbered: a stage's border, stages + its output's gradient, 2 * stages + feeds.
+ */
 struct weir__sim_ranks {
     struct weir__sim_event *events; /**< [worker]: a heap, the first on top */
     uint32_t event_count;
