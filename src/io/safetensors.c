@@ -30,6 +30,7 @@ struct weir__safetensors {
     const struct weir__io_calls *calls;
     void *map;
     size_t map_bytes;
+    size_t header_bytes;                     /* with the length before it */
     struct weir__safetensors_header header;  /* tensors by place in the buffer, metadata by key */
     const struct weir__safetensor **by_name; /* sorted; NULL until all is read */
 };
@@ -191,6 +192,7 @@ static int find_header(struct opening *opening) {
     }
     if (!weir__utf8_valid(source->text, source->text_bytes))
         return REFUSE(opening, "the header is not UTF-8");
+    opening->file->header_bytes = LENGTH_BYTES + source->text_bytes;
     source->buffer = source->text + source->text_bytes;
     source->buffer_bytes = rest - source->text_bytes;
     return WEIR_OK;
@@ -376,4 +378,19 @@ const char *weir__safetensors_metadata(const struct weir__safetensors *file, con
         found = bsearch(&wanted, file->header.metadata, file->header.metadata_count,
                         sizeof *file->header.metadata, compare_keys);
     return found ? found->value : NULL;
+}
+
+const struct weir__safetensors_text *
+weir__safetensors_texts(const struct weir__safetensors *file, uint32_t *count) {
+    *count = file->header.metadata_count;
+    return file->header.metadata;
+}
+
+size_t weir__safetensors_size(const struct weir__safetensors *file) {
+    return file->map_bytes;
+}
+
+uint64_t weir__safetensors_digest(const struct weir__safetensors *file, bool header) {
+    assert(file->header_bytes <= file->map_bytes);
+    return weir__xxh64(file->map, header ? file->header_bytes : file->map_bytes);
 }
