@@ -7,6 +7,9 @@
 #include <string.h>
 #include <time.h>
 
+/* A wait yields the processor so often, and then sleeps. */
+enum { YIELDS = 200, NAP_US = 200 };
+
 /* ---- rounds ---- */
 
 void weir__allreduce_begin(struct weir__allreduce *exchange) {
@@ -63,12 +66,16 @@ int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce
 }
 
 int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange) {
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
     bool over = false;
-    int status = WEIR_OK;
+    int status = world->calls->open(world->context, 1);
     weir__allreduce_begin(exchange);
-    while (!over && status == WEIR_OK) {
+    for (uint32_t turn = 0; !over && status == WEIR_OK; turn++) {
         status = weir__allreduce_go_on(world, exchange, &over);
-        if (!over) sched_yield();
+        if (!over && turn >= YIELDS)
+            (void)nanosleep(&nap, NULL);
+        else if (!over)
+            sched_yield();
     }
     return status;
 }
@@ -102,44 +109,13 @@ static void merge_votes(unsigned char *own, const unsigned char *other, size_t b
     memcpy(own, &mine, bytes);
 }
 
-/* ---- gathering ---- */
-
-enum { GATHER_SPINS = 50, GATHER_SLEEP_US = 200 };
-
-static void merge_bytes(unsigned char *own, const unsigned char *other, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) own[i] |= other[i];
-}
-
-int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
-                       void *data, size_t bytes) {
-    const struct timespec nap = {.tv_nsec = GATHER_SLEEP_US * 1000L};
-    struct weir__allreduce exchange = {.own = data,
-                                       .other = weir__acquire(allocator, bytes, 1),
-                                       .bytes = bytes,
-                                       .merge = merge_bytes};
-    assert(data != NULL && bytes > 0);
-    if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = world->calls->open(world->context, 1);
-    bool over = status != WEIR_OK;
-    weir__allreduce_begin(&exchange);
-    for (uint32_t turn = 0; !over && status == WEIR_OK; turn++) {
-        status = weir__allreduce_go_on(world, &exchange, &over);
-        if (!over && turn >= GATHER_SPINS) (void)nanosleep(&nap, NULL);
-    }
-    weir__release(allocator, exchange.other, bytes, 1);
-    return status;
-}
-
-/* ---- asking all ---- */
-
 static int exchange_votes(const struct weir_world *world, struct vote *vote) {
     struct vote other;
     struct weir__allreduce exchange = {.own = (unsigned char *)vote,
                                        .other = (unsigned char *)&other,
                                        .bytes = sizeof *vote,
                                        .merge = merge_votes};
-    int status = world->calls->open(world->context, 1);
-    return status != WEIR_OK ? status : weir__allreduce_wait(world, &exchange);
+    return weir__allreduce_wait(world, &exchange);
 }
 
 int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
@@ -166,4 +142,27 @@ int weir__world_agree(const struct weir_world *world, int status, uint64_t diges
     if (vote.digest_least == vote.digest_most) return WEIR_OK;
     weir_faults_add(faults, "the ranks have different %s", what);
     return WEIR_ERR_CONFIG;
+}
+
+/* ---- telling all ---- */
+
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes) {
+    struct weir__allreduce exchange = {.own = data,
+                                       .other = weir__acquire(allocator, bytes, 1),
+                                       .bytes = bytes,
+                                       .merge = weir__allreduce_join};
+    assert(data != NULL && bytes > 0);
+    if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__allreduce_wait(world, &exchange);
+    weir__release(allocator, exchange.other, bytes, 1);
+    return status;
+}
+
+int weir__world_share(const struct weir_world *world, uint64_t *number) {
+    if (world == NULL) return WEIR_OK;
+    uint64_t told = world->rank == 0 ? *number : 0;
+    int status = weir__world_gather(world, NULL, &told, sizeof told);
+    if (status == WEIR_OK) *number = told;
+    return status;
 }

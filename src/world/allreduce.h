@@ -24,10 +24,9 @@ struct weir__allreduce {
 void weir__allreduce_begin(struct weir__allreduce *exchange);
 int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce *exchange,
                           bool *over);
-/** Both; blocks. */
+/** Both, to the end: blocks, and sleeps where that takes long. Opens channel 0. */
 int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange);
-
-/** A merge for tables: of what each rank brings, and leaves zero elsewhere. */
+/** A merge for bytes that one rank alone brings, and that are 0 on the others. */
 void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t bytes);
 
 /** Every rank comes with its status, and a digest of what must be the same: of `what`, as in "the
@@ -38,8 +37,12 @@ int weir__world_agree(const struct weir_world *world, int status, uint64_t diges
                       struct weir_faults *faults);
 
 /** Every rank comes with the same number of bytes, all 0 but for what it alone has to say; each
- * leaves with what all said: their bytes or-ed together. Collective; blocks, and sleeps meanwhile.
- * The world's failures, WEIR_ERR_OUT_OF_MEMORY. */
+ * leaves with what all said. Collective; blocks. The world's failures, WEIR_ERR_OUT_OF_MEMORY. */
 int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
                        void *data, size_t bytes);
+
+/** Every rank gets rank 0's number. Collective; blocks. Fails as that does; `world` may be NULL: the
+ * own number. */
+int weir__world_share(const struct weir_world *world, uint64_t *number);
+
 #endif

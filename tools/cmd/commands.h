@@ -23,6 +23,7 @@ int cmd_eval(int argc, char **argv);
 int cmd_predict(int argc, char **argv);
 int cmd_grad(int argc, char **argv);
 int cmd_init(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_layers(int argc, char **argv);
 int cmd_plan(int argc, char **argv);

@@ -25,6 +25,7 @@ const struct subcommand subcommands[] = {
     {"predict", "outputs of trained weights for all rows of a file, as .npy", cmd_predict},
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
     {"init", "writes freshly initialised weights", cmd_init},
+    {"export", "one safetensors file of a checkpoint that several processes saved", cmd_export},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
     {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},

@@ -196,7 +196,11 @@ static int check_paths(struct train *t) {
     train_log_check(t);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         bool streams = i >= 2 && output_is_standard(outputs[i].path);
-        if (!streams) net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
+        if (i < 2)
+            net_run_check_checkpoint(outputs[i].option, outputs[i].path, train_world(t) != NULL,
+                                     t->faults);
+        else if (!streams)
+            net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
         path_uses_add(uses, outputs[i]);
     }
     add_further_outputs(t, texts, uses);
@@ -287,13 +291,14 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
     batch.accumulate_more = k + 1 < t->values->accumulate;
     batch.accumulate_next = k > 0;
     batch.lr = line->lr;
-    batch.flags = (uint32_t)interrupt_exit(EXIT_DONE);
+    batch.flags = (uint32_t)interrupt_exit(EXIT_DONE) | train_save_flags(t);
     status = weir_net_step(t->net, &batch, &result);
     if (status != WEIR_OK) return fail_step(t, status, &result.error);
     line->loss += result.loss;
     line->grad_norm = result.gradient_norm;
     line->updated = result.updated;
-    t->world.stopped |= result.flags;
+    t->world.stopped |= result.flags & TRAIN_WORLD_CODE;
+    train_save_heard(t, result.flags);
     t->progress.mini_batch++;
     return WEIR_OK;
 }

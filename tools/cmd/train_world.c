@@ -69,16 +69,11 @@ static int find_means(const struct weir_world *world, struct weir_faults *faults
 }
 
 /* Each rank's, told to all. */
-static int exchange_means(struct train *t, struct means *all, struct means *room) {
+static int exchange_means(struct train *t, struct means *all) {
     const struct weir_world *world = train_world(t);
     int status = find_means(world, t->faults, &all[world->rank]);
     if (status != WEIR_OK) return status;
-    struct weir__allreduce exchange = {.own = (unsigned char *)all,
-                                       .other = (unsigned char *)room,
-                                       .bytes = world->rank_count * sizeof *all,
-                                       .merge = weir__allreduce_join};
-    status = world->calls->open(world->context, 1);
-    if (status == WEIR_OK) status = weir__allreduce_wait(world, &exchange);
+    status = weir__world_gather(world, NULL, all, world->rank_count * sizeof *all);
     if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
     return status;
 }
@@ -103,15 +98,15 @@ static uint32_t workers_of_rank(const struct train *t) {
 static int share_means(struct train *t) {
     uint32_t count = train_world(t)->rank_count, cores = UINT32_MAX, level = UINT32_MAX;
     struct pipe_options *pipe = &t->values->pipe;
-    struct means *all = weir__acquire(NULL, 2 * (size_t)count, sizeof *all);
+    struct means *all = weir__acquire(NULL, count, sizeof *all);
     if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = exchange_means(t, all, all + count);
+    int status = exchange_means(t, all);
     for (uint32_t r = 0; status == WEIR_OK && r < count; r++) {
         uint32_t own = cores_of(all, count, r);
         cores = own < cores ? own : cores;
         level = all[r].level < level ? all[r].level : level;
     }
-    weir__release(NULL, all, 2 * (size_t)count, sizeof *all);
+    weir__release(NULL, all, count, sizeof *all);
     if (status != WEIR_OK) return status;
     if (pipe->level == NULL) pipe->level = weir__level_at(level)->name;
     if (pipe->threads_per_stage > 0) return WEIR_OK;

@@ -15,6 +15,9 @@
 struct args;
 struct train;
 
+/** The bits of a step's flags that are an exit code. */
+enum { TRAIN_WORLD_CODE = 255 };
+
 /** Zeroed: one process, or not joined yet. */
 struct train_world {
     struct weir_world world;

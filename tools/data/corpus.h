@@ -5,7 +5,7 @@
  * out.
  *
  * Order. Paths as given; a folder's entries sorted by the bytes of their names, folders entered
- * where they stand. Inside folders are skipped: names that begin with a dot, `zig-out`, symbolic
+ * where they stand. Inside folders are skipped: names that begin with a dot, `zig-out`, indexes of checkpoints, symbolic
  * links, anything that is neither file nor folder, and files that look binary (a zero byte in the
  * first 8,192). A path that is itself given is always taken.
  *

@@ -353,6 +353,16 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     return WEIR_OK;
 }
 
+void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, uint64_t *begin,
+                               uint64_t *count) {
+    assert(parameter < net->network.named_count);
+    const struct weir__parameter_decl *info =
+        &net->network.parameters[net->network.named[parameter]];
+    bool here = net->stages[info->stage].at.parameters != NULL;
+    *begin = 0;
+    *count = here ? info->count : 0;
+}
+
 /** Copies through `held`, which is the host's memory. */
 static int share_array(struct weir_net *net, const struct weir__parameter_decl *copy, void *to,
                        const void *from, void *held, size_t bytes) {

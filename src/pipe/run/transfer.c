@@ -52,12 +52,12 @@ static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void
 }
 
 static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
-                     size_t bytes, bool to_device) {
+                     size_t bytes, bool to_device, bool to_all) {
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
     int status = weir__pipe_enter(pipe, NULL);
     if (status != WEIR_OK) return status;
     status = transfer(pipe, stage, to, from, bytes, to_device);
-    if (pipe->ranks != NULL && !to_device)
+    if (pipe->ranks != NULL && to_all)
         status = weir__ranks_give(pipe, stage, status, to, bytes);
     weir__pipe_leave(pipe);
     return status;
@@ -65,10 +65,15 @@ static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const voi
 
 int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                    size_t bytes) {
-    return take_turn(pipe, stage, to, from, bytes, false);
+    return take_turn(pipe, stage, to, from, bytes, false, true);
 }
 
 int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes) {
-    return take_turn(pipe, stage, to, from, bytes, true);
+    return take_turn(pipe, stage, to, from, bytes, true, false);
+}
+
+int weir__pipe_read_own(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
+                        size_t bytes) {
+    return take_turn(pipe, stage, to, from, bytes, false, false);
 }

@@ -104,15 +104,12 @@ static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
 static int take_clocks(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     uint32_t count = ranks->world->rank_count;
-    uint64_t *kernels = weir__pool_take(&pipe->setup.pool, 2 * (size_t)count, sizeof *kernels);
+    uint64_t *kernels = weir__pool_take(&pipe->setup.pool, count, sizeof *kernels);
     ranks->clocks = weir__pool_take(&pipe->setup.pool, count, sizeof *ranks->clocks);
     if (kernels == NULL || ranks->clocks == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     kernels[ranks->world->rank] = kernel_of(ranks->world);
-    struct weir__allreduce exchange = {.own = (unsigned char *)kernels,
-                                       .other = (unsigned char *)(kernels + count),
-                                       .bytes = count * sizeof *kernels,
-                                       .merge = weir__allreduce_join};
-    int status = weir__allreduce_wait(ranks->world, &exchange);
+    int status = weir__world_gather(ranks->world, pipe->setup.options.allocator, kernels,
+                                    count * sizeof *kernels);
     for (uint32_t r = 0; r < count; r++) ranks->clocks[r].kernel = kernels[r];
     for (uint32_t r = 1; r < count && status == WEIR_OK; r++)
         if (!shares_clock(ranks, r)) status = compare_with(ranks, r);
