@@ -43,9 +43,10 @@ int weir__checkpoint_open(const struct weir__io *io, const char *path,
                           struct weir__checkpoint **checkpoint);
 /** Accepts NULL. */
 void weir__checkpoint_close(struct weir__checkpoint *checkpoint);
-/** Whether the path is a folder with an index, or with nothing but parts of a first save; false of
- * whatever else there is, or not. */
+/** Whether the path is a folder of such files and no others, at least one. */
 bool weir__checkpoint_is_folder(const struct weir__io *io, const char *path);
+/** Whether it is one that may become so: an empty one too. */
+bool weir__checkpoint_takes(const struct weir__io *io, const char *path);
 
 uint32_t weir__checkpoint_count(const struct weir__checkpoint *checkpoint);
 /** `index` < count. Of a folder's tensor `data` is NULL. */

@@ -96,14 +96,26 @@ static int refuse_other(const struct weir__io *io, const char *folder, const cha
                       weir__path_text(folder, shortened), name);
 }
 
+static int note_own(const struct weir__io *io, const char *folder, const char *name,
+                    void *context) {
+    bool *own = context;
+    (void)io, (void)folder;
+    *own = *own || is_part(name) || is_index(name);
+    return WEIR_OK;
+}
+
 bool weir__checkpoint_is_folder(const struct weir__io *io, const char *path) {
+    struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
+    bool own = false;
+    return weir__checkpoint_takes(io, path) &&
+           visit_folder(&quiet, path, note_own, &own) == WEIR_OK && own;
+}
+
+bool weir__checkpoint_takes(const struct weir__io *io, const char *path) {
     struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
     struct stat facts;
     if (weir__io_calls_of(io)->stat(path, &facts) != 0 || !S_ISDIR(facts.st_mode)) return false;
-    char index[PATH_MAX];
-    if (join(&quiet, path, WEIR__CHECKPOINT_INDEX, index) != WEIR_OK) return false;
-    return weir__io_calls_of(io)->stat(index, &facts) == 0 ||
-           visit_folder(&quiet, path, refuse_other, NULL) == WEIR_OK;
+    return visit_folder(&quiet, path, refuse_other, NULL) == WEIR_OK;
 }
 
 /* Such as cannot be flushed need not be. */

@@ -404,7 +404,7 @@ static void test_another_name_outlives_the_first(void) {
         folder_init(&to, links == 1 ? "linked-to" : "copied-to");
         if (links == 0) calls.link = no_link;
         to.io.calls = &calls;
-        EXPECT_STATUS(save(&to, 1, 3, true), WEIR_OK);
+        if (links == 0) EXPECT_STATUS(save(&to, 1, 3, true), WEIR_OK); /* else it is a new one */
         EXPECT_STATUS(save(&from, 2, 2, true), WEIR_OK);
         EXPECT_STATUS(weir__checkpoint_alias(&to.io, from.path, to.path), WEIR_OK);
         expect_saved(&to, 2, 2);

@@ -46,7 +46,7 @@ void net_run_check_checkpoint(const char *option, const char *path, bool several
         weir_faults_add(faults,
                         "--%s %s is a file, and several processes save a folder: give another name",
                         option, path);
-    else if (!folder)
+    else if (!weir__checkpoint_takes(&io, path))
         weir_faults_add(faults, "--%s %s is a folder with other files: give a new name", option,
                         path);
     else if (access(path, W_OK | X_OK) != 0)

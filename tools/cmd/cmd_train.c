@@ -40,7 +40,9 @@ static const struct arg_option run_options[] = {
      "metrics of every update: events for TensorBoard, and metrics.csv", .value = "DIR"},
     {"quiet", ARG_FLAG, AT(quiet), "nothing for people but warnings and errors"},
     {"save", ARG_TEXT, AT(save),
-     "training checkpoint (safetensors), at the end; written beside training", .value = "FILE"},
+     "training checkpoint (safetensors), at the end; written beside training; of several processes "
+     "a folder",
+     .value = "FILE"},
     {"save-every", ARG_U64, AT(save_every), "and every K updates; 0: only then", .value = "K",
      .fallback = "0"},
     {"keep", ARG_U32, AT(keep),

@@ -165,7 +165,7 @@ static void add_inputs(const struct train_values *v, struct path_uses *uses) {
 }
 
 /* What saving and logging write beside --save FILE, and in DIR. The texts are borrowed. */
-static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
+static void add_further_outputs(struct train *t, char texts[3][PATH_MAX],
                                 struct path_uses *uses) {
     const struct train_values *v = t->values;
     struct weir__io io = {.error = NULL};
@@ -175,6 +175,7 @@ static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
     }
     if (v->keep_best && v->save != NULL) {
         train_save_best_path(t, texts[1]);
+        net_run_check_checkpoint("keep-best", texts[1], train_world(t) != NULL, t->faults);
         path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
     }
     if (v->log_dir == NULL) return;

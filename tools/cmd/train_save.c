@@ -125,11 +125,17 @@ static int ask(struct train *t, bool latest, bool best, double loss) {
     return WEIR_OK;
 }
 
-static bool is_best(struct train *t, double loss) {
+/* The first rank knows what the former parts of a resumed run had. */
+static int judge_best(struct train *t, double loss, bool *best) {
     struct saver *saver = t->save.saver;
-    if (!t->values->keep_best || !(loss < saver->best)) return false;
-    saver->best = loss;
-    return true;
+    uint64_t number = loss < saver->best;
+    *best = false;
+    if (!t->values->keep_best) return WEIR_OK;
+    int status = weir__world_share(train_world(t), &number);
+    if (status != WEIR_OK) return weir__fail(t->error, status, "the ranks cannot be asked");
+    *best = number != 0;
+    if (*best) saver->best = loss;
+    return WEIR_OK;
 }
 
 int train_save_update(struct train *t, const struct train_line *line) {
@@ -138,13 +144,17 @@ int train_save_update(struct train *t, const struct train_line *line) {
     tell(t, "training goes on, and ends with exit code 1");
     /* the last one's follows anyway */
     bool due = every > 0 && line->step % every == 0 && line->step != t->steps;
-    bool best = line->scored && is_best(t, line->score.loss);
+    bool best = false;
+    int status = line->scored ? judge_best(t, line->score.loss, &best) : WEIR_OK;
+    if (status != WEIR_OK) return status;
     return due || best ? ask(t, due, best, line->score.loss) : WEIR_OK;
 }
 
 int train_save_best(struct train *t, double loss) {
-    if (t->save.saver == NULL || !is_best(t, loss)) return WEIR_OK;
-    return ask(t, false, true, loss);
+    bool best;
+    if (t->save.saver == NULL) return WEIR_OK;
+    int status = judge_best(t, loss, &best);
+    return status == WEIR_OK && best ? ask(t, false, true, loss) : status;
 }
 
 /* Of a failure that all ranks know none has to be told by an abort; if they can be reached. */

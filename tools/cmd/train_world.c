@@ -35,9 +35,9 @@ static void hold_errors(struct train_world *world) {
     if (world->errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->errors = 0;
 }
 
-/* What needs files that every rank would have to see, or what others cannot tell. */
+/* What has devices that no rank has yet, or is measured, and differently by each. */
 static void refuse(const struct args *args, struct weir_faults *faults) {
-    static const char *const options[] = {"profile", "keep-best", "device", "balance-by"};
+    static const char *const options[] = {"device", "balance-by"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (args_given(args, options[i]))
             weir_faults_add(faults, "--%s: not over several processes: leave it away, or start one",
