@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * An MPI over shared memory or UCX may read what a dead peer left, and get SIGSEGV or SIGBUS for it
+ * (MPICH 5 does), before anybody can say which peer that was. So these signals are held up inside
+ * its calls: whoever watches the peers ends the process meanwhile, or else it goes on to die of the
+ * signal as it would have. Elsewhere they do what they did before. Internal.
+ */
+#ifndef WEIR_WORLD_GUARD_H
+#define WEIR_WORLD_GUARD_H
+
+#include "base/base.h"
+
+/** Catches them from now on, after MPI has set its own handlers; once in a process. */
+void weir__guard_begin(double hold_seconds);
+/** Around a call of MPI, on its thread; not nested. */
+void weir__guard_enter(void);
+void weir__guard_leave(void);
+
+#endif
