@@ -133,7 +133,8 @@ struct weir_loss {
     char text[224];  /**< one line for people: rank, host, how */
 };
 
-enum { WEIR_JOIN_LIMIT_S = 60 };
+/** For how many time-outs, ten seconds at least, ranks may come to the start after each other. */
+enum { WEIR_JOIN_TIMEOUTS = 6 };
 
 struct weir_world_options {
     size_t size;
@@ -159,8 +160,7 @@ struct weir_world_options {
  *
  * Ranks are watched over by a thread and by TCP connections between them, from before MPI starts
  * until close: a rank that dies, or is silent for the time-out, is a loss (weir_loss), and so are
- * ranks that have not all come here within WEIR_JOIN_LIMIT_S, or six times the time-out. What no
- * connection leads to is said in world->warning, and left to what MPI tells.
+ * ranks that have not all come here within WEIR_JOIN_TIMEOUTS of it. What no connection leads to is said in world->warning, and left to what MPI tells.
  *
  * A process of no launcher, or of one that started it alone, is a world of one and needs no MPI.
  * Close ends MPI, which cannot start again in this process; a program that started MPI itself, with

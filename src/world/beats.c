@@ -3,6 +3,8 @@
  * of a peer is the thread's own, but for what `lock` protects. */
 #include "world/beats.h"
 
+#include "world/guard.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,7 +20,7 @@
 enum { GATHER_MS = 150 };
 /* An address that does not answer may be one of another network. */
 enum { TRY_MS = 250, TRY_MOST_MS = 2000, CONNECT_MS = 10000 };
-enum { BEAT_LEAST_MS = 10, BEAT_MOST_MS = 1000, BEATS_PER_TIMEOUT = 10 };
+enum { JOIN_LEAST_MS = 10000, BEAT_LEAST_MS = 10, BEAT_MOST_MS = 1000, BEATS_PER_TIMEOUT = 10 };
 enum { GUESTS = 64, FAREWELL_MS = 500, TOLD_MS = 200 };
 #define MS UINT64_C(1000000)
 
@@ -146,7 +148,9 @@ static void describe(struct weir__beats *beats, struct weir_loss *loss) {
         break;
     case WEIR_LOSS_ABSENT:
         snprintf(loss->text, sizeof loss->text,
-                 "not all ranks have come within %.0f s: one may be lost", loss->seconds);
+                 "a rank is lost: %s before all had come together, %.1f s after this one's start",
+                 weir__guard_has_heard() ? "a process has failed" : "it did not come",
+                 loss->seconds);
         break;
     }
 }
@@ -194,8 +198,9 @@ static void lose(struct weir__beats *beats, struct weir_loss loss) {
 }
 
 /* Lets everybody have heard of it first, and counts who else is lost. */
-static void tell_loss(struct weir__beats *beats, uint64_t now) {
-    if (!beats->has_lost || beats->told || now - beats->lost_at < GATHER_MS * MS) return;
+static void tell_loss(struct weir__beats *beats) {
+    if (!beats->has_lost || beats->told) return;
+    if (weir__now_ns() - beats->lost_at < GATHER_MS * MS) return;
     beats->told = true;
     pthread_mutex_lock(&beats->lock);
     uint32_t count = 0;
@@ -466,8 +471,10 @@ static void take_given(struct weir__beats *beats, uint64_t now) {
     if (beats->rank_count > 0) beats->met = now;
 }
 
+/* Until all have met nobody knows who is missing. */
 static void check_limit(struct weir__beats *beats, uint64_t now) {
-    if (atomic_load(&beats->settled) || now - beats->begun < beats->limit) return;
+    if (atomic_load(&beats->settled)) return;
+    if (now - beats->begun < beats->limit && !weir__guard_has_heard()) return;
     lose(beats, (struct weir_loss){.rank = beats->rank,
                                    .how = WEIR_LOSS_ABSENT,
                                    .seconds = (double)(now - beats->begun) * 1e-9});
@@ -489,7 +496,7 @@ static void *work(void *context) {
             judge(beats, now);
             beat(beats, now);
         }
-        tell_loss(beats, now);
+        tell_loss(beats);
     }
     return NULL;
 }
@@ -513,8 +520,8 @@ static void set_times(struct weir__beats *beats, double seconds) {
     if (interval > BEAT_MOST_MS) interval = BEAT_MOST_MS;
     beats->timeout = (uint64_t)(ms * (double)MS);
     beats->interval = (uint64_t)interval * MS;
-    beats->limit = WEIR_JOIN_LIMIT_S * 1000 * MS;
-    if (6 * beats->timeout > beats->limit) beats->limit = 6 * beats->timeout;
+    beats->limit = WEIR_JOIN_TIMEOUTS * beats->timeout;
+    if (beats->limit < JOIN_LEAST_MS * MS) beats->limit = JOIN_LEAST_MS * MS;
 }
 
 static int init_waiting(struct weir__beats *beats) {

@@ -23,7 +23,7 @@ struct weir__beats_options {
 };
 
 /** Before MPI begins: makes a place to be reached at, and the thread. From here to settle there is
- * a limit (WEIR_JOIN_LIMIT_S or six times the time-out), since nobody can be asked yet.
+ * a limit of WEIR_JOIN_TIMEOUTS times the time-out, since nobody can be asked yet.
  * WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_SYSTEM: no thread. */
 int weir__beats_begin(const struct weir__beats_options *options, struct weir__beats **out);
 const struct weir__place *weir__beats_place(const struct weir__beats *beats);

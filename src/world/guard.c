@@ -6,7 +6,7 @@
 
 /* A handler can reach nothing but globals; `hold_seconds` and `former` are set before it is. */
 static _Thread_local volatile sig_atomic_t inside;
-static volatile sig_atomic_t is_caught;
+static volatile sig_atomic_t is_caught, has_heard;
 static time_t hold_seconds;
 static const int signals[] = {SIGSEGV, SIGBUS};
 static struct sigaction former[WEIR__COUNT_OF(signals)];
@@ -17,6 +17,22 @@ static void hold(int number) {
     if (inside) (void)nanosleep(&time, NULL);
     for (size_t i = 0; i < WEIR__COUNT_OF(signals); i++)
         if (signals[i] == number) (void)sigaction(number, &former[i], NULL);
+}
+
+static void hear(int number) {
+    (void)number;
+    has_heard = 1;
+}
+
+void weir__guard_hear_launcher(void) {
+    struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART}, now;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGUSR1, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        (void)sigaction(SIGUSR1, &action, NULL);
+}
+
+bool weir__guard_has_heard(void) {
+    return has_heard != 0;
 }
 
 void weir__guard_begin(double seconds) {

@@ -460,6 +460,7 @@ static int open_world(struct mpi_world *world, const struct weir_world_options *
                       struct weir_world *out) {
     int status = weir__mpi_open(options->library, faults, &world->mpi);
     if (status != WEIR_OK) return status;
+    if (options->lost != NULL) weir__guard_hear_launcher();
     if ((status = begin_beats(world, options, faults)) != WEIR_OK) return status;
     if ((status = start(world, faults)) != WEIR_OK) goto fail_beats;
     if ((status = join(world, launch, faults, out)) != WEIR_OK) goto fail_joined;

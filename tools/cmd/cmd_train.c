@@ -73,6 +73,10 @@ static const struct arg_option run_options[] = {
      .value = "FILE.html"},
     {"json", ARG_TEXT, AT(json), "one object per update and a summary; - is stdout",
      .value = "FILE"},
+    {"peer-timeout", ARG_REAL, AT(peer_timeout),
+     "over several processes: how long one of them may be silent; then all end. One that dies is "
+     "known at once",
+     .value = "S", .fallback = "10", .unit = "seconds", .least = 0, .most = 86400},
     {"sample", ARG_U32, AT(sample), "text drawn from the model at the end", .value = "N",
      .fallback = "400", .unit = "bytes", .most = 1048576},
 };
@@ -117,6 +121,8 @@ static void check_optimizer(const struct args *args, const struct train_values *
 static void check_values(const struct args *args, const struct train_values *values,
                          struct weir_faults *faults) {
     check_optimizer(args, values, faults);
+    if (args_given(args, "peer-timeout") && !(values->peer_timeout > 0))
+        weir_faults_add(faults, "--peer-timeout 0 leaves no time: give seconds above 0");
     bool saves = values->save != NULL || values->resume != NULL;
     if (values->save_every > 0 && !saves)
         weir_faults_add(faults, "--save-every needs a file: give --save FILE");
@@ -175,11 +181,18 @@ static void report_failure(struct train *t) {
 
 static int finish(struct train *t, const struct arg_command *command, int status) {
     int code = EXIT_DONE;
-    if (t->faults->count > 0) {
+    bool failed = t->faults->count > 0 || status != WEIR_OK;
+    bool lost = failed && train_lost_claim(t, status);
+    if (t->error->status == WEIR_OK) t->error->status = status;
+    if (lost) {
+        output_abort(&t->json);
+        (void)(t->faults->count > 0 ? args_refuse(command, t->faults)
+                                    : args_fail(command, t->error));
+        train_lost_end(t);
+    } else if (t->faults->count > 0) {
         output_abort(&t->json);
         code = args_refuse(command, t->faults);
     } else if (status != WEIR_OK) {
-        if (t->error->status == WEIR_OK) t->error->status = status;
         /* what was reported up to here is worth keeping, and complete with its reason */
         if (train_json_failure(t) == WEIR_OK) output_commit(&t->json);
         output_abort(&t->json);

@@ -33,6 +33,7 @@ struct train_values {
     uint32_t batch, accumulate;
     uint32_t optimizer;   /**< adamw, sgd */
     uint32_t lr_schedule; /**< constant, cosine */
+    double peer_timeout;
     double lr, weight_decay, momentum, beta1, beta2, eps, clip;
     uint64_t warmup;
     bool nesterov;

@@ -318,6 +318,7 @@ static void explain_skip(struct train *t) {
 
 static int run_update(struct train *t, struct train_line *line) {
     explain_skip(t);
+    train_lost_at(t, "training");
     uint64_t start = weir__now_ns();
     struct weir_step_report report = {0};
     double weight;
@@ -345,6 +346,7 @@ static bool due(uint64_t every, uint64_t step) {
 static int validate(struct train *t, struct train_line *line) {
     int status = train_report_keep(t);
     if (status != WEIR_OK) return status;
+    train_lost_at(t, "validation");
     if ((status = train_evaluate(t, &line->score)) != WEIR_OK) return status;
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
@@ -356,6 +358,7 @@ static int validate_and_save(struct train *t, struct train_line *line) {
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     int status = !last && due(t->values->eval_every, line->step) ? validate(t, line) : WEIR_OK;
+    train_lost_at(t, "a save, or after it");
     return status != WEIR_OK ? status : train_save_update(t, line);
 }
 
@@ -422,6 +425,7 @@ static void history_medians(struct history *history, const struct train *t,
 /* ---- the whole ---- */
 
 static int finish_run(struct train *t, struct train_line *medians) {
+    train_lost_at(t, "the end of the run");
     /* first: a trace that cannot be written must not cost the training */
     int status = train_save_end(t);
     if (status != WEIR_OK) return status;

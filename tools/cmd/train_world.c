@@ -31,8 +31,8 @@ static void hold_errors(struct train_world *world) {
     world->held = tmpfile();
     if (world->held == NULL) return;
     fflush(stderr);
-    world->errors = dup(STDERR_FILENO);
-    if (world->errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->errors = 0;
+    world->lost.errors = dup(STDERR_FILENO);
+    if (world->lost.errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->lost.errors = 0;
 }
 
 /* What has devices that no rank has yet, or is measured, and differently by each. */
@@ -122,11 +122,24 @@ static void silence(struct train *t) {
 }
 
 int train_world_join(struct train *t, const struct args *args) {
-    int status = weir_world_mpi(NULL, NULL, t->faults, &t->world.world);
+    struct weir_world_options options = WEIR_WORLD_OPTIONS_INIT;
+    options.peer_timeout = t->values->peer_timeout;
+    options.lost = train_lost_tell;
+    options.context = t;
+    t->world.lost.save = t->values->save != NULL ? t->values->save : t->values->resume;
+    t->world.lost.before = saved_look(t->world.lost.save);
+    int status = weir_world_mpi(NULL, &options, t->faults, &t->world.world);
     if (status != WEIR_OK) return status;
     t->world.joined = true;
     const struct weir_world *world = train_world(t);
-    if (world == NULL) return WEIR_OK;
+    if (world == NULL) {
+        if (args_given(args, "peer-timeout"))
+            fprintf(stderr, "weir: train: warning: --peer-timeout: one process waits for no other: "
+                            "it has no effect\n");
+        return WEIR_OK;
+    }
+    if (world->warning[0] != '\0' && world->rank == 0)
+        fprintf(stderr, "weir: train: warning: %s\n", world->warning);
     if (world->rank > 0) silence(t);
     refuse(args, t->faults);
     bool told =
@@ -212,10 +225,10 @@ int train_world_take_pipeline(struct train *t) {
 
 static void tell_held(struct train_world *world) {
     char line[1024];
-    if (world->errors == 0) return;
+    if (world->lost.errors == 0) return;
     fflush(stderr);
     rewind(world->held);
-    dup2(world->errors, STDERR_FILENO);
+    dup2(world->lost.errors, STDERR_FILENO);
     while (fgets(line, sizeof line, world->held) != NULL)
         fprintf(stderr, "rank %u on %s: %s", world->world.rank, world->world.host, line);
 }

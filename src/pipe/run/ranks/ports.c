@@ -327,11 +327,33 @@ static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
     return go_on_with_numbers(pipe);
 }
 
+/* For a message, or for the norms of all. */
+static bool awaits_others(struct weir_pipe *pipe, const struct weir__call *call) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    if (weir__writes(call->action.kind, WEIR__PARAMETERS)) return true;
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++)
+        if (plan->waits[i].copy != WEIR__NO_COPY && !is_over(pipe, &plan->waits[i])) return true;
+    return false;
+}
+
+/* The first action of this rank that other ranks hold up; NULL: none. */
+static const struct weir__call *find_waiting(struct weir_pipe *pipe) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    for (uint32_t w = pipe->ranks->first; w < pipe->ranks->end; w++) {
+        const uint32_t *line = &plan->table->lines[w];
+        struct weir__worker *worker = &pipe->workers[w];
+        uint32_t done = atomic_load_explicit(&worker->progress.value, memory_order_acquire);
+        uint32_t next = line[0] + (done - worker->base);
+        if (next < line[1] && awaits_others(pipe, &plan->calls[next])) return &plan->calls[next];
+    }
+    return NULL;
+}
+
 static void break_off(struct weir_pipe *pipe, int status, struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
     if (error->message[0] == '\0')
         weir__fail(error, status, "%.200s", world->calls->reason(world->context));
-    weir__pipe_fail(pipe, NULL, WEIR_ERR_PEER, error);
+    weir__pipe_fail(pipe, find_waiting(pipe), WEIR_ERR_PEER, error);
     atomic_store_explicit(&pipe->ranks->broken, true, memory_order_release);
 }
 
