@@ -30,6 +30,7 @@ int cmd_plan(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
+int cmd_launch(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_man(int argc, char **argv);

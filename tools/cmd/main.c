@@ -32,6 +32,8 @@ const struct subcommand subcommands[] = {
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},
+    {"launch", "starts a job of several ranks, and again on what remains when one is lost",
+     cmd_launch},
     {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor},
     {"help", "the options of a subcommand: weir help train", cmd_help},
     {"man", "a manual page as roff: weir man train | man -l -", cmd_man},
