@@ -119,6 +119,15 @@ static void take_panel(const struct weir__matrix_product *product, int64_t j, in
     }
 }
 
+/** The panel behind this one in memory, if packed ones come from there. One whose rows are whole
+ * registers of AVX-512 lasts long enough for the processor to foresee the next by itself. */
+static const float *ahead_of(const struct weir__matrix_product *product,
+                             const struct weir__panel *panel) {
+    if (product->packed == NULL || WEIR__TILE_COLUMNS > LANES) return NULL;
+    const float *next = panel->b + panel->depth * WEIR__TILE_COLUMNS;
+    return next < product->packed + packed_before(product, product->depth) ? next : NULL;
+}
+
 struct packing {
     const struct weir__matrix_product *product;
     float *to;
@@ -144,19 +153,28 @@ struct product_block {
     int64_t row, rows, column, columns;
 };
 
-/** A strip of rows with a panel; `packed`: tiles of neighbours, each by itself. */
-static void multiply_strip(const struct weir__panel *panel, bool packed) {
-    if (!packed || panel->a_row != 1) {
-        VECTOR_F32(panel_product)(panel);
-        return;
-    }
+/** A strip of rows with a panel, whose tiles are `tile_step` floats apart. What is `ahead`, a panel,
+ * is brought into the second cache meanwhile. */
+static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, const float *ahead) {
+    const int64_t each = panel->depth * WEIR__TILE_COLUMNS / (WEIR__STRIP_ROWS / WEIR__TILE_ROWS);
     struct weir__panel tile = *panel;
     for (int64_t row = 0; row < panel->rows; row += WEIR__TILE_ROWS) {
+        for (int64_t i = 0; ahead != NULL && i < each; i += LANES) __builtin_prefetch(ahead + i, 0, 2);
+        if (ahead != NULL) ahead += each;
         tile.rows = least(panel->rows - row, WEIR__TILE_ROWS);
-        tile.a = panel->a + row * panel->depth;
-        tile.c = panel->c + row * panel->c_row;
         VECTOR_F32(panel_product)(&tile);
+        tile.a += tile_step;
+        tile.c += WEIR__TILE_ROWS * panel->c_row;
     }
+}
+
+/** The same; `packed`: tiles of neighbours, each by itself. */
+static void multiply_strip(const struct weir__panel *panel, bool packed, const float *ahead) {
+    packed = packed && panel->a_row == 1;
+    if (packed || ahead != NULL)
+        multiply_tiles(panel, WEIR__TILE_ROWS * (packed ? panel->depth : panel->a_row), ahead);
+    else
+        VECTOR_F32(panel_product)(panel);
 }
 
 /** All of a block, so much of the depth from `first` on; c is the block's. */
@@ -181,7 +199,7 @@ static void multiply_depth(const struct weir__matrix_product *product,
             panel.b_row = panels[i].b_row;
             panel.columns = panels[i].columns;
             panel.c = c + row * panel.c_row + i * WEIR__TILE_COLUMNS;
-            multiply_strip(&panel, packed);
+            multiply_strip(&panel, packed, row == 0 ? ahead_of(product, &panel) : NULL);
         }
     }
 }

@@ -7,8 +7,8 @@
 
 #include <assert.h>
 
-/** Distances in numbers that fall on few sets of the first cache. */
-enum { BAD_STEP = 1024 };
+/** Multiples of so many numbers are distances that fall on at most 8 of the first cache's 64 sets. */
+enum { BAD_STEP = 128 };
 /** At most so many rows are one pass over the right-hand matrix. */
 enum { FEW_ROWS = 8 };
 
