@@ -287,7 +287,8 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
 /** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
  * every stage updates its own by the sum of all uses' gradients. A parameter above is the first
  * stage's. Whoever writes data or optimizer state, tied or not, calls this afterwards, which copies
- * them to the others; weir_net_init and weir_net_load have done so. Fails as a device does. */
+ * them to the others, and has weights packed anew that the stages keep packed; weir_net_init and
+ * weir_net_load have done so. Fails as a device does. */
 int weir_net_share(struct weir_net *net);
 
 /** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
