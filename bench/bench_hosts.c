@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What does it cost that a pipe's workers are processes, on one host or on several? Run as ranks:
- *
- *     mpiexec -n 2 weir_bench hosts     or, with skips past a rank,     mpiexec -n 3 weir_bench
- * hosts
+ * What does it cost that a pipe's workers are processes, on one host or on several? Run as two
+ * ranks, or, for skips past a rank, three: --launcher 'mpiexec -n 2'.
  *
  * Napkin. Within a host MPI hands 4 KiB over in some 2 us (half of a round trip); the engine adds a
  * look at the message, a gate and two stamps, well below one. Large messages are MPI's copies,
@@ -26,6 +24,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -192,6 +191,72 @@ static void compare_with_mpi(struct hosts *hosts, uint64_t bytes) {
 
 /* ---- a model trained ---- */
 
+/* In two processes, one where each rank is. */
+struct apart {
+    const struct hosts *hosts;
+    struct peer peer;
+    char meet[512]; /* the file that they meet by */
+    uint32_t count; /* variants, known to all ranks */
+    char names[PEER_NAMES_MOST][48];
+};
+
+struct apart_case {
+    struct apart *apart;
+    uint32_t number;
+};
+
+static void start_apart(struct hosts *hosts, const struct training_job *job, struct apart *apart) {
+    struct bench *bench = hosts->bench;
+    const struct weir_gpt_options *gpt = &job->gpt;
+    char arguments[1024], folder[256];
+    struct peer_job of = {
+        .topic = "hosts/trained/gpt-s", .script = "gpt_pipelining.py", .arguments = arguments};
+    if (bench->options.quick) of.not_now = "--quick's times mean nothing";
+    if (getcwd(folder, sizeof folder) == NULL) bench_die("hosts: no folder to meet in");
+    snprintf(apart->meet, sizeof apart->meet, "%s/.weir-bench-%ld", folder, (long)getpid());
+    hosts_tell(hosts, apart->meet, sizeof apart->meet);
+    snprintf(arguments, sizeof arguments,
+             "--apart --rank %u --meet '%s' --threads 1 --chunks %d --batch %u --layers %u "
+             "--width %u --heads %u --context %u --vocab %u --tokens %u",
+             hosts->world.rank, apart->meet, CHUNKS, job->rows, gpt->layers, gpt->width, gpt->heads,
+             gpt->context, gpt->vocab, gpt->vocab);
+    peer_start(bench, &apart->peer, &of);
+    if (apart->peer.count > 0 && hosts->world.rank > 0) peer_resume(&apart->peer);
+    apart->count = apart->peer.count;
+    memcpy(apart->names, apart->peer.names, sizeof apart->names);
+    hosts_tell(hosts, &apart->count, sizeof apart->count);
+    hosts_tell(hosts, apart->names, sizeof apart->names);
+    if (apart->peer.process > 0) peer_pause(&apart->peer);
+}
+
+/* Rank 0's says the end to the other, which may still wait for the one that never came. */
+static void stop_apart(struct apart *apart) {
+    bool first = apart->hosts->world.rank == 0;
+    if (apart->peer.process > 0) peer_resume(&apart->peer);
+    hosts_meet(apart->hosts);
+    if (first) peer_stop(&apart->peer);
+    hosts_meet(apart->hosts);
+    if (!first && apart->peer.process > 0) kill(-apart->peer.process, SIGTERM);
+    peer_stop(&apart->peer);
+    if (first) unlink(apart->meet);
+}
+
+static void sample_apart(struct bench *bench, void *context, double *value) {
+    const struct apart_case *of = context;
+    struct apart *apart = of->apart;
+    (void)bench;
+    *value = 1.0;
+    if (apart->peer.process > 0) peer_resume(&apart->peer);
+    hosts_meet(apart->hosts);
+    if (apart->hosts->world.rank == 0) {
+        double first = peer_step(&apart->peer, apart->names[of->number]);
+        double second = peer_step(&apart->peer, apart->names[of->number]);
+        *value = fmin(first, second);
+    }
+    hosts_meet(apart->hosts);
+    if (apart->peer.process > 0) peer_pause(&apart->peer);
+}
+
 struct trained {
     const struct hosts *hosts;
     const struct training_job *job;
@@ -223,29 +288,61 @@ static void sample_trained(struct bench *bench, void *context, double *value) {
     hosts_meet(trained->hosts);
 }
 
+enum { RANKS, THREADS, TRAINED };
+
+static void add_trained(struct bench *bench, const struct bench_case *cases, uint32_t count,
+                        const struct apart *apart) {
+    const struct bench_case *best = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct bench_case *one = &cases[i];
+        bool theirs = one->sample == sample_apart;
+        struct bench_result *result =
+            bench_add(bench, "s", one->samples, one->count, "hosts/trained/gpt-s/%s", one->label);
+        if (!theirs) continue;
+        snprintf(result->note, sizeof result->note, "%s", apart->peer.about);
+        double median = bench_median(one->samples, one->count);
+        if (best == NULL || median < bench_median(best->samples, best->count)) best = one;
+    }
+    if (best == NULL) return;
+    struct bench_result *result =
+        bench_add_ratio(bench, &cases[RANKS], best, "hosts/trained/gpt-s/to-peer");
+    snprintf(result->note, sizeof result->note, "the peer's best: %s", best->label);
+}
+
+/* By two ranks with a core each; threads, where this process has both. */
 static void compare_trained(struct hosts *hosts) {
     struct bench *bench = hosts->bench;
     struct training_job job = gpt_s;
-    if (!hosts->one_host || bench->facts.usable_cores < TRAINING_CORES) {
-        bench_absent(bench, "hosts/trained/gpt-s: ranks of one host with two usable cores");
+    struct apart *apart = bench_take(bench, 1, sizeof *apart);
+    struct apart_case variants[PEER_NAMES_MOST];
+    bool threads = hosts->one_host && bench->facts.usable_cores >= TRAINING_CORES;
+    uint32_t count = threads ? TRAINED : THREADS;
+    job.level = bench_level();
+    apart->hosts = hosts;
+    training_make(bench, &job);
+    start_apart(hosts, &job, apart);
+    struct trained both[] = {{hosts, &job, true, NAN}, {hosts, &job, false, NAN}};
+    struct bench_case cases[TRAINED + PEER_NAMES_MOST] = {
+        {.label = "ranks", .sample = sample_trained, .context = &both[RANKS]},
+        {.label = "threads", .sample = sample_trained, .context = &both[THREADS]}};
+    for (uint32_t i = 0; i < apart->count; i++) {
+        variants[i] = (struct apart_case){apart, i};
+        cases[count++] = (struct bench_case){
+            .label = apart->names[i], .sample = sample_apart, .context = &variants[i]};
+    }
+    bench_interleave(bench, cases, count);
+    add_trained(bench, cases, count, apart);
+    stop_apart(apart);
+    training_job_clean_up(&job);
+    if (!threads) {
+        bench_absent(bench, "hosts/trained/gpt-s/threads: ranks of one host with two usable cores");
         return;
     }
-    job.level = bench_level();
-    training_make(bench, &job);
-    struct trained both[] = {{hosts, &job, true, NAN}, {hosts, &job, false, NAN}};
-    struct bench_case cases[] = {
-        {.label = "ranks", .sample = sample_trained, .context = &both[0]},
-        {.label = "threads", .sample = sample_trained, .context = &both[1]}};
-    bench_interleave(bench, cases, 2);
-    for (int i = 0; i < 2; i++)
-        bench_add(bench, "s", cases[i].samples, cases[i].count, "hosts/trained/gpt-s/%s",
-                  cases[i].label);
-    bench_add_ratio(bench, &cases[0], &cases[1], "hosts/trained/gpt-s/to-threads")->at_most =
-        TRAINED_AT_MOST;
+    bench_add_ratio(bench, &cases[RANKS], &cases[THREADS], "hosts/trained/gpt-s/to-threads")
+        ->at_most = TRAINED_AT_MOST;
     if (hosts->world.rank == 0)
         bench_answer(bench, memcmp(&both[0].loss, &both[1].loss, sizeof both[0].loss) == 0,
                      "hosts/trained/gpt-s: the same loss, to the last bit");
-    training_job_clean_up(&job);
 }
 
 /* ---- models asleep ---- */
@@ -330,7 +427,7 @@ void bench_hosts(struct bench *bench) {
         run_cases(hosts);
         hosts_meet(hosts);
     } else {
-        bench_absent(bench, "hosts: of %u process%s: start it as 'mpiexec -n 2 …', and -n 3",
+        bench_absent(bench, "hosts: of %u process%s: --launcher 'mpiexec -n 2', and -n 3",
                      hosts->world.rank_count, hosts->world.rank_count == 1 ? "" : "es");
     }
     hosts->world.calls->close(hosts->world.context);

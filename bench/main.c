@@ -8,8 +8,10 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct topic {
     const char *name;
@@ -64,6 +66,7 @@ struct arguments {
     const char *topics[WEIR__COUNT_OF(topics)];
     const char *compare[2];
     const char *results, *check_results;
+    const char *launcher;
     bool list, help;
 };
 
@@ -82,6 +85,7 @@ static void print_usage(FILE *to) {
         "                     bench/peers), by the environment's PYTHON, or python3; what is not\n"
         "                     there is not measured; nor is it by models with --quick\n"
         "  --peer COMMAND     instead of that, run with more arguments\n"
+        "  --launcher COMMAND of 'hosts': run by it, as 'mpiexec -n 2', or -n 3\n"
         "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
         "  --results FOLDER   makes FOLDER/RESULTS.md and pictures of the runs in FOLDER/results\n"
         "  --check-results FOLDER\n"
@@ -128,6 +132,8 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
         out->options.peer = value;
     } else if ((value = option_value(argv, i, "--peers")) != NULL) {
         out->options.peers = value;
+    } else if ((value = option_value(argv, i, "--launcher")) != NULL) {
+        out->launcher = value;
     } else if ((value = option_value(argv, i, "--results")) != NULL) {
         out->results = value;
     } else if ((value = option_value(argv, i, "--check-results")) != NULL) {
@@ -218,6 +224,22 @@ static void open_gpu(struct bench *bench) {
         if (topics[i].gpu && is_wanted(&bench->options, &topics[i])) (void)bench_gpu_open(bench);
 }
 
+/* Becomes the launcher, which starts this program again with the other arguments. */
+static int launch(const char *launcher, char **argv) {
+    char self[PATH_MAX] = {0};
+    char command[8192];
+    size_t used;
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) bench_die("no path of its own");
+    used = (size_t)snprintf(command, sizeof command, "exec %s '%s'", launcher, self);
+    for (int i = 1; argv[i] != NULL && used < sizeof command; i++) {
+        if (option_value(argv, &i, "--launcher") != NULL) continue;
+        used += (size_t)snprintf(command + used, sizeof command - used, " '%s'", argv[i]);
+    }
+    if (used >= sizeof command) bench_die("too many arguments for a launcher");
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    bench_die("no sh for the launcher");
+}
+
 /* As one of several processes: rank 0 alone speaks, and only one topic knows what to do. False:
  * another is asked for. */
 static bool join_launch(struct bench_options *options, bool *follows) {
@@ -273,6 +295,7 @@ int main(int argc, char **argv) {
     }
     if (arguments.results != NULL) return bench_results(arguments.results, false);
     if (arguments.check_results != NULL) return bench_results(arguments.check_results, true);
+    if (arguments.launcher != NULL) return launch(arguments.launcher, argv);
     if (arguments.compare[0] != NULL)
         return bench_compare(arguments.compare[0], arguments.compare[1], arguments.options.seed);
     return run_all(&arguments.options);

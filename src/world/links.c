@@ -10,7 +10,8 @@ static const uint64_t default_ns = 40 * UINT64_C(1000000); /* for one size, one 
 enum {
     ROUNDS_LEAST = 3,
     ROUNDS_MOST = 4000,
-    SMALL_MOST = 256, LARGE_LEAST = 1 << 20,
+    SMALL_MOST = 256,
+    LARGE_LEAST = 1 << 20,
     ONE_BY_ONE_MOST = 8,
     CLOCK_ROUNDS = 200
 };
@@ -61,7 +62,7 @@ static int wait(const struct weir_world *world, struct weir_request *first,
 }
 
 /* One side of a pair: where its messages come from and go to. */
-struct side {
+struct pair_side {
     const struct weir_world *world;
     uint32_t peer;
     unsigned char *out, *in;    /* of the largest size */
@@ -69,7 +70,8 @@ struct side {
 };
 
 /* Sends, and waits for the answer. */
-static int ask(const struct side *side, size_t out, size_t in, uint32_t tag, uint64_t *took_ns) {
+static int ask(const struct pair_side *side, size_t out, size_t in, uint32_t tag,
+               uint64_t *took_ns) {
     const struct weir_world *world = side->world;
     struct weir_request sent, received;
     struct weir_arrival arrival = {0};
@@ -80,21 +82,22 @@ static int ask(const struct side *side, size_t out, size_t in, uint32_t tag, uin
     if (status != WEIR_OK) return status;
     uint64_t begin = side->how.now();
     status = world->calls->send(world->context, &question, &sent);
-    if (status == WEIR_OK) status = wait(world, &received, &arrival, &sent);
+    if (status != WEIR_OK) return status;
+    status = wait(world, &received, &arrival, &sent);
     *took_ns = side->how.now() - begin;
     return status != WEIR_OK || arrival.bytes == in ? status : WEIR_ERR_PEER;
 }
 
 /* Waits for a question, and answers it. `clock`: with the time. */
-static int answer(const struct side *side, size_t in, size_t out, bool clock, uint32_t *tag) {
+static int answer(const struct pair_side *side, size_t in, size_t out, bool clock, uint32_t *tag) {
     const struct weir_world *world = side->world;
     struct weir_request request;
     struct weir_arrival arrival = {0};
     const struct weir_message question = {.data = side->in, .bytes = in, .peer = side->peer};
     const struct weir_message reply = {.data = side->out, .bytes = out, .peer = side->peer};
     int status = world->calls->receive(world->context, &question, &request);
-    if (status == WEIR_OK) status = wait(world, &request, &arrival, NULL);
     if (status != WEIR_OK) return status;
+    if ((status = wait(world, &request, &arrival, NULL)) != WEIR_OK) return status;
     if (arrival.bytes != in) return WEIR_ERR_PEER;
     *tag = arrival.tag;
     uint64_t now = side->how.now();
@@ -111,8 +114,8 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 /* Of the later half, what a round takes: the lower quartile, for others on the machine disturb it
- * only upwards; but the mean of what is neither so small that no link holds it up, nor so large that
- * a paced one holds up each of them. */
+ * only upwards; but the mean of what is neither so small that no link holds it up, nor so large
+ * that a paced one holds up each of them. */
 static double settled(double *samples, uint32_t count, size_t bytes) {
     uint32_t first = count / 2, rest = count - first;
     double sum = 0.0;
@@ -124,7 +127,7 @@ static double settled(double *samples, uint32_t count, size_t bytes) {
 }
 
 /* The round trips of one size: `there` bytes, and `back`. *last: no larger ones. */
-static int time_size(const struct side *side, size_t there, size_t back, bool *last,
+static int time_size(const struct pair_side *side, size_t there, size_t back, bool *last,
                      double *seconds) {
     double samples[ROUNDS_MOST];
     uint64_t begin = side->how.now(), took = 0;
@@ -153,7 +156,7 @@ static void fit_way(double *seconds, uint32_t count, double back, struct weir_li
     *cost = weir__link_fit(bytes, seconds, count);
 }
 
-static int ask_pair(const struct side *side, struct weir_link_cost *out,
+static int ask_pair(const struct pair_side *side, struct weir_link_cost *out,
                     struct weir_link_cost *in) {
     double seconds[2][WEIR__LINK_SIZES];
     uint32_t counts[2] = {0};
@@ -174,7 +177,7 @@ static int ask_pair(const struct side *side, struct weir_link_cost *out,
     return WEIR_OK;
 }
 
-static int answer_pair(const struct side *side) {
+static int answer_pair(const struct pair_side *side) {
     for (int way = 0; way < 2; way++) {
         uint32_t tag = NEXT_SIZE;
         for (uint32_t i = 0; i < WEIR__LINK_SIZES && tag == NEXT_SIZE; i++) {
@@ -205,7 +208,7 @@ static uint32_t opponent(uint32_t ranks, uint32_t round, uint32_t rank) {
     return other < ranks ? other : rank;
 }
 
-static int meet(const struct side *side, struct weir_link_cost *costs) {
+static int meet(const struct pair_side *side, struct weir_link_cost *costs) {
     size_t ranks = side->world->rank_count, own = side->world->rank, peer = side->peer;
     assert(own != peer);
     if (own > peer) return answer_pair(side);
@@ -213,7 +216,7 @@ static int meet(const struct side *side, struct weir_link_cost *costs) {
 }
 
 /* A round's pairs at once, or one after the other, by their lower rank. */
-static int play(struct side *side, uint32_t round, bool alone, struct weir_link_cost *costs) {
+static int play(struct pair_side *side, uint32_t round, bool alone, struct weir_link_cost *costs) {
     const struct weir_world *world = side->world;
     uint32_t ranks = world->rank_count;
     unsigned char mark = 0;
@@ -230,7 +233,7 @@ static int play(struct side *side, uint32_t round, bool alone, struct weir_link_
     return WEIR_OK;
 }
 
-static int play_all(struct side *side, struct weir_link_cost *costs) {
+static int play_all(struct pair_side *side, struct weir_link_cost *costs) {
     const struct weir_world *world = side->world;
     uint32_t ranks = world->rank_count, rounds = ranks + ranks % 2 - 1;
     bool alone = ranks <= ONE_BY_ONE_MOST;
@@ -262,13 +265,15 @@ int weir__links_measure(const struct weir_world *world, const struct weir__links
     size_t bytes = weir__link_size(WEIR__LINK_SIZES - 1);
     assert(world != NULL && costs != NULL);
     if (world->rank_count == 1) return WEIR_OK;
-    struct side side = {.world = world,
-                        .how = complete(how),
-                        .out = weir__acquire(how->allocator, bytes, 1),
-                        .in = weir__acquire(how->allocator, bytes, 1)};
-    int status = side.out != NULL && side.in != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK) status = world->calls->open(world->context, 1);
-    if (status == WEIR_OK) status = play_all(&side, costs);
+    struct pair_side side = {.world = world,
+                             .how = complete(how),
+                             .out = weir__acquire(how->allocator, bytes, 1),
+                             .in = weir__acquire(how->allocator, bytes, 1)};
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (side.out == NULL || side.in == NULL) goto out;
+    if ((status = world->calls->open(world->context, 1)) != WEIR_OK) goto out;
+    status = play_all(&side, costs);
+out:
     weir__release(how->allocator, side.in, bytes, 1);
     weir__release(how->allocator, side.out, bytes, 1);
     return fail(world, status, faults);
@@ -276,7 +281,7 @@ int weir__links_measure(const struct weir_world *world, const struct weir__links
 
 /* ---- clocks ---- */
 
-static int ask_clock(const struct side *side, struct weir__clock *clock) {
+static int ask_clock(const struct pair_side *side, struct weir__clock *clock) {
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < CLOCK_ROUNDS; i++) {
         uint64_t begin = side->how.now(), took, theirs;
@@ -292,7 +297,7 @@ static int ask_clock(const struct side *side, struct weir__clock *clock) {
     return WEIR_OK;
 }
 
-static int answer_clock(const struct side *side) {
+static int answer_clock(const struct pair_side *side) {
     int status = WEIR_OK;
     uint32_t tag;
     for (uint32_t i = 0; i < CLOCK_ROUNDS && status == WEIR_OK; i++)
@@ -300,19 +305,25 @@ static int answer_clock(const struct side *side) {
     return status;
 }
 
+static int compare_all(struct pair_side *side, struct weir__clock *clocks) {
+    const struct weir_world *world = side->world;
+    int status = world->calls->open(world->context, 1);
+    if (status != WEIR_OK) return status;
+    if (world->rank > 0) return answer_clock(side);
+    for (side->peer = 1; side->peer < world->rank_count; side->peer++) {
+        status = ask_clock(side, &clocks[side->peer]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 int weir__clocks_compare(const struct weir_world *world, const struct weir__links_how *how,
                          struct weir__clock *clocks, struct weir_faults *faults) {
     unsigned char out[sizeof(uint64_t)] = {0}, in[sizeof(uint64_t)];
-    struct side side = {.world = world, .out = out, .in = in, .how = complete(how)};
+    struct pair_side side = {.world = world, .out = out, .in = in, .how = complete(how)};
+    size_t bytes = world->rank_count * sizeof *clocks;
     if (world->rank_count == 1) return WEIR_OK;
-    int status = world->calls->open(world->context, 1);
-    for (uint32_t r = 1; status == WEIR_OK && world->rank == 0 && r < world->rank_count; r++) {
-        side.peer = r;
-        status = ask_clock(&side, &clocks[r]);
-    }
-    if (status == WEIR_OK && world->rank > 0) status = answer_clock(&side);
-    if (status == WEIR_OK)
-        status =
-            weir__world_gather(world, how->allocator, clocks, world->rank_count * sizeof *clocks);
-    return fail(world, status, faults);
+    int status = compare_all(&side, clocks);
+    if (status != WEIR_OK) return fail(world, status, faults);
+    return fail(world, weir__world_gather(world, how->allocator, clocks, bytes), faults);
 }

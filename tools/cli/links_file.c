@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct reading {
+struct links_reading {
     struct links_file *file;
     const char *path;
     struct weir_faults *faults;
@@ -32,7 +32,7 @@ static uint32_t host_of(const json_t *ranks, uint32_t rank) {
     return rank;
 }
 
-static int read_ranks(struct reading *reading) {
+static int read_ranks(struct links_reading *reading) {
     struct links_file *file = reading->file;
     const json_t *ranks = json_object_get(reading->root, "ranks");
     json_int_t count =
@@ -57,7 +57,7 @@ static int read_ranks(struct reading *reading) {
 /* ---- links ---- */
 
 /* False: a number is missing, or cannot be. */
-static bool read_cost(struct reading *reading, const json_t *link, size_t at,
+static bool read_cost(struct links_reading *reading, const json_t *link, size_t at,
                       struct weir_link_cost *cost) {
     const json_t *alpha = json_object_get(link, "alpha");
     const json_t *bandwidth = json_object_get(link, "bandwidth");
@@ -74,7 +74,7 @@ static bool read_cost(struct reading *reading, const json_t *link, size_t at,
 }
 
 /* One link of a pair. */
-static void read_link(struct reading *reading, const json_t *link, size_t at) {
+static void read_link(struct links_reading *reading, const json_t *link, size_t at) {
     const json_t *from = json_object_get(link, "from"), *to = json_object_get(link, "to");
     json_int_t count = reading->file->ranks.rank_count;
     json_int_t a = json_integer_value(from), b = json_integer_value(to);
@@ -94,7 +94,7 @@ static void read_link(struct reading *reading, const json_t *link, size_t at) {
 }
 
 /* Of the pairs that have no link of their own; names one that is left. */
-static void complete(struct reading *reading, const struct weir_link_cost *cost) {
+static void complete(struct links_reading *reading, const struct weir_link_cost *cost) {
     uint32_t count = reading->file->ranks.rank_count;
     for (uint32_t from = 0; from < count; from++) {
         for (uint32_t to = 0; to < count; to++) {
@@ -111,7 +111,7 @@ static void complete(struct reading *reading, const struct weir_link_cost *cost)
     }
 }
 
-static void read_links(struct reading *reading) {
+static void read_links(struct links_reading *reading) {
     const json_t *links = json_object_get(reading->root, "links");
     struct weir_link_cost other = {NAN, NAN};
     uint32_t before = reading->faults->count;
@@ -134,7 +134,7 @@ static void read_links(struct reading *reading) {
 }
 
 int links_file_read(struct links_file *file, const char *path, struct weir_faults *faults) {
-    struct reading reading = {.file = file, .path = path, .faults = faults};
+    struct links_reading reading = {.file = file, .path = path, .faults = faults};
     uint32_t before = faults->count;
     json_error_t error;
     reading.root = json_load_file(path, 0, &error);

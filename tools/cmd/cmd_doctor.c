@@ -175,13 +175,21 @@ static int examine(struct doctor *d) {
 static int run(struct doctor *d, struct weir_faults *faults, struct weir_error *error) {
     struct people people;
     int status = doctor_world_agree(&d->world, examine(d), faults);
-    if (status == WEIR_OK)
-        status = doctor_world_look(&d->world, &d->facts, level_name(), &d->problems, faults);
+    if (status != WEIR_OK) return status;
+    status = doctor_world_look(&d->world, &d->facts, level_name(), &d->problems, faults);
     if (status != WEIR_OK || !doctor_world_leads(&d->world)) return status;
     people_init(&people, output_is_standard(d->values->json));
     print_doctor(people.stream, d);
     if (d->values->json == NULL) return WEIR_OK;
     return json_text_save(d->values->json, doctor_json(d), error);
+}
+
+/* What is wrong rank 0 says, for all. */
+static int end(const struct doctor *d, const struct arg_command *command,
+               struct weir_faults *faults, int status, struct weir_error *error) {
+    if (doctor_world_leads(&d->world)) return args_end(command, faults, status, error);
+    weir_faults_clean_up(faults);
+    return status == WEIR_OK ? EXIT_DONE : EXIT_FAILED;
 }
 
 int cmd_doctor(int argc, char **argv) {
@@ -196,9 +204,9 @@ int cmd_doctor(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     if (faults.count > 0) return args_refuse(&command, &faults);
-    int status = doctor_world_join(&doctor.world, &faults);
-    if (status == WEIR_OK) status = run(&doctor, &faults, &error);
-    int code = args_end(&command, &faults, status, &error);
+    int joined = doctor_world_join(&doctor.world, &faults);
+    int status = joined == WEIR_OK ? run(&doctor, &faults, &error) : joined;
+    int code = end(&doctor, &command, &faults, status, &error);
     doctor_gpus_clean_up(&doctor.gpus);
     free(doctor.placements);
     weir__machine_destroy(doctor.machine);

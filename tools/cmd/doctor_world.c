@@ -7,15 +7,18 @@
 #include "cli/plan_text.h"
 #include "cli/progress.h"
 #include "world/allreduce.h"
+#include "world/allreduce.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 extern const char weir_build_commit[];
 
 enum { PAIRS_SHOWN = 30 };
+/* How long a rank that fails leaves to rank 0 to say why, and the launcher to pass it on. */
+enum { GRACE_MS = 300 };
 
 /* ---- joining and leaving ---- */
 
@@ -44,8 +47,10 @@ int doctor_world_leave(struct doctor_world *doctor, int code) {
     free(doctor->clocks);
     if (!doctor->joined) return code;
     const struct weir_world_calls *calls = doctor->world.calls;
+    const struct timespec grace = {.tv_nsec = GRACE_MS * 1000000L};
     if (code != EXIT_DONE && doctor_world_has_others(doctor)) {
         fflush(NULL);
+        (void)nanosleep(&grace, NULL);
         calls->abort(doctor->world.context, code);
     }
     calls->close(doctor->world.context);

@@ -8,7 +8,6 @@
 #include "harness.h"
 
 #include "base/base.h"
-#include "world/allreduce.h"
 #include "world/links.h"
 
 #include <stdatomic.h>
