@@ -399,7 +399,7 @@ int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *p
  * thread, also during a step, if the net's allocator allows that. */
 int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
                        struct weir_error *error);
-/** Commits a folder, for when all ranks are known to have written. */
+/** Commits a folder, when all ranks are known to have written; a file needs none. On any thread. */
 int weir_net_copy_commit(const struct weir_net_copy *copy, const char *path,
                          struct weir_error *error);
 

@@ -12,9 +12,9 @@ uint64_t weir__hash(uint64_t hash, const void *data, size_t bytes) {
 
 /* ---- XXH64: four lanes, each a word in 32 bytes, then what is left ---- */
 
-static const uint64_t prime[5] = {
-    UINT64_C(11400714785074694791), UINT64_C(14029467366897019727), UINT64_C(1609587929392839161),
-    UINT64_C(9650029242287828579), UINT64_C(2870177450012600261)};
+static const uint64_t prime[5] = {UINT64_C(11400714785074694791), UINT64_C(14029467366897019727),
+                                  UINT64_C(1609587929392839161), UINT64_C(9650029242287828579),
+                                  UINT64_C(2870177450012600261)};
 
 static uint64_t turn(uint64_t value, int bits) {
     return value << bits | value >> (64 - bits);
@@ -34,8 +34,7 @@ static uint64_t mix_lanes(const unsigned char *at, const unsigned char *end) {
     uint64_t lanes[4] = {prime[0] + prime[1], prime[1], 0, 0 - prime[0]};
     for (; end - at >= 32; at += 32)
         for (int i = 0; i < 4; i++) lanes[i] = mix(lanes[i], word_at(at + 8 * i));
-    uint64_t hash =
-        turn(lanes[0], 1) + turn(lanes[1], 7) + turn(lanes[2], 12) + turn(lanes[3], 18);
+    uint64_t hash = turn(lanes[0], 1) + turn(lanes[1], 7) + turn(lanes[2], 12) + turn(lanes[3], 18);
     for (int i = 0; i < 4; i++) hash = (hash ^ mix(0, lanes[i])) * prime[0] + prime[3];
     return hash;
 }

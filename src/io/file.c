@@ -449,7 +449,8 @@ int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
 
 /* Some file systems cannot flush a folder and say EINVAL: their renames need no flush. */
 static int flush_folder(struct weir__file *file) {
-    if (file->folder < 0 || weir__io_flush(&file->io, file->folder) == 0 || errno == EINVAL) return WEIR_OK;
+    if (file->folder < 0 || weir__io_flush(&file->io, file->folder) == 0 || errno == EINVAL)
+        return WEIR_OK;
     char shortened[96], reason[96];
     file->status = weir__fail(file->io.error, WEIR_ERR_IO,
                               "%s is written, but its folder could not be flushed (%s): a power "

@@ -380,8 +380,8 @@ const char *weir__safetensors_metadata(const struct weir__safetensors *file, con
     return found ? found->value : NULL;
 }
 
-const struct weir__safetensors_text *
-weir__safetensors_texts(const struct weir__safetensors *file, uint32_t *count) {
+const struct weir__safetensors_text *weir__safetensors_texts(const struct weir__safetensors *file,
+                                                             uint32_t *count) {
     *count = file->header.metadata_count;
     return file->header.metadata;
 }

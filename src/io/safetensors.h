@@ -93,8 +93,8 @@ const struct weir__safetensor *weir__safetensors_find(const struct weir__safeten
 /** A value of `__metadata__`, or NULL. */
 const char *weir__safetensors_metadata(const struct weir__safetensors *file, const char *key);
 /** All of it. */
-const struct weir__safetensors_text *
-weir__safetensors_texts(const struct weir__safetensors *file, uint32_t *count);
+const struct weir__safetensors_text *weir__safetensors_texts(const struct weir__safetensors *file,
+                                                             uint32_t *count);
 /** The bytes of the file, and the XXH64 of them all, or of the first 8 and the header alone. */
 size_t weir__safetensors_size(const struct weir__safetensors *file);
 uint64_t weir__safetensors_digest(const struct weir__safetensors *file, bool header);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The installed command, run and read. */
 #include "cli/cli.h"
-#include "io/checkpoint.h"
+#include "io/archive.h"
 #include "io/io_faults.h"
 
 #include <errno.h>
@@ -179,12 +179,12 @@ struct weir__safetensors *cli_open(const char *path) {
 int64_t cli_saved_step(const char *path) {
     if (access(path, F_OK) != 0) return -1;
     struct weir__io io = {.allocator = test_allocator()};
-    struct weir__checkpoint *file;
-    if (!EXPECT_STATUS(weir__checkpoint_open(&io, path, &file), WEIR_OK)) return -2;
-    const char *step = weir__checkpoint_metadata(file, "step");
+    struct weir__archive *file;
+    if (!EXPECT_STATUS(weir__archive_open(&io, path, &file), WEIR_OK)) return -2;
+    const char *step = weir__archive_metadata(file, "step");
     int64_t number = step == NULL ? -2 : strtoll(step, NULL, 10);
     if (step == NULL) TEST_FAIL("%s: no step in its metadata", path);
-    weir__checkpoint_close(file);
+    weir__archive_close(file);
     return number;
 }
 

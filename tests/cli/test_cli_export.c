@@ -2,7 +2,8 @@
 /*
  * Goal: a checkpoint's folder becomes the file that one process would have saved, or its weights,
  * and serves like one wherever a file is taken; what is not whole is refused and leaves nothing.
- * Method: the installed command; one process goes on in a folder that is there, so no MPI is needed.
+ * Method: the installed command; one process goes on in a folder that is there, so that needs no
+ * MPI.
  */
 #include "cli/cli.h"
 
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define RUN CLI_TRAIN " --plan given --data ."
+#define LONGER RUN " --steps 8 --lr-schedule constant"
 
 /* Folder `d` and file `f` of the same run of six updates, and the file `w` of its weights. */
 static bool make(const char *text) {
@@ -43,11 +45,11 @@ static void test_a_folder_serves_as_a_file_does(void) {
     CHECK_EQ_BYTES(run.output, other.output, 6); /* the loss; rates follow */
     CLI_CODE_IN(text, &run, 0, "generate --load d --prompt the --tokens 8 --seed 3");
     CLI_CODE_IN(text, &run, 0, "train " RUN " --load d --steps 1");
-    CLI_CODE_IN(text, &run, 0, "train " RUN " --resume d --steps 8 --save g --lr-schedule constant");
-    CLI_CODE_IN(text, &run, 0, "train " RUN " --resume f --steps 8 --save h --lr-schedule constant");
+    CLI_CODE_IN(text, &run, 0, "train " LONGER " --resume d --save g");
+    CLI_CODE_IN(text, &run, 0, "train " LONGER " --resume f --save h");
     CHECK(cli_do(text, "cmp g h"));
     /* and the run goes on in it */
-    CLI_CODE_IN(text, &run, 0, "train " RUN " --resume d/ --steps 8 --lr-schedule constant");
+    CLI_CODE_IN(text, &run, 0, "train " LONGER " --resume d/");
     CLI_CODE_IN(text, &run, 0, "export --load d --out i");
     CHECK(cli_do(text, "cmp i h && [ $(ls d | wc -l) = 2 ]"));
 }

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "net/cpu/level.h"
 
-#include "io/checkpoint.h"
+#include "io/archive.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -189,7 +189,7 @@ static void test_a_save_that_fails_on_one_rank_is_told_and_leaves_the_former(voi
         run.output, sizeof run.output,
         "{ cd '%s' && %s -n 2 sh -c 'echo $$ > pid.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "
         "\"%s/bin/weir\" %s' 2> said & P=$!; w() { I=0; while ! eval \"$1\" && [ $I -lt 600 ]; do "
-        "sleep 0.1; I=$((I+1)); done; }; w '[ -e saved/" WEIR__CHECKPOINT_INDEX " ]'; "
+        "sleep 0.1; I=$((I+1)); done; }; w '[ -e saved/" WEIR__ARCHIVE_INDEX " ]'; "
         "prlimit --fsize=400:400 -p $(cat pid.1); w 'grep -q warning said'; "
         "kill -TERM $(cat pid.0); wait $P; C=$?; cut -c1-300 said; exit $C; }",
         folder, launcher(), prefix, text);
@@ -216,7 +216,7 @@ static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
     run.code = test_shell(
         run.output, sizeof run.output,
         "{ cd '%s' && %s -n 2 sh -c 'echo $$ > pid.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "
-        "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved/" WEIR__CHECKPOINT_INDEX
+        "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved/" WEIR__ARCHIVE_INDEX
         " ] && [ $I -lt 600 ]; do sleep 0.1; "
         "I=$((I+1)); done; kill -TERM $(cat pid.1); wait $P; }",
         folder, launcher(), prefix, text);
@@ -312,8 +312,10 @@ static void test_doctor_measures_what_lies_between_ranks(void) {
 static void test_where_a_folder_cannot_be_is_refused(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
-    test_shell(run.output, sizeof run.output, "cd '%s' && echo mine > file && mkdir other empty && "
-               "echo mine > other/mine", folder);
+    test_shell(run.output, sizeof run.output,
+               "cd '%s' && echo mine > file && mkdir other empty && "
+               "echo mine > other/mine",
+               folder);
     snprintf(arguments, sizeof arguments, "train --data %s " RUN " --save file", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
@@ -361,8 +363,7 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
 
 WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
                 TEST(without_options_each_rank_has_one_worker),
-                TEST(the_newest_stay_and_have_another_name),
-                TEST(the_best_is_that_of_one_process),
+                TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
                 TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),
                 TEST(a_signal_to_one_rank_ends_all_with_a_save),
                 TEST(ranks_take_the_highest_level_that_all_have),

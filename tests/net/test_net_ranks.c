@@ -10,7 +10,7 @@
 #include "net/net_pipes.h"
 
 #include "base/base.h"
-#include "io/checkpoint.h"
+#include "io/archive.h"
 #include "net/cpu/level.h"
 #include "net/run/files.h"
 #include "world/allreduce.h"
@@ -29,6 +29,7 @@ struct job {
     const char *odd_level; /* of rank 1, instead; NULL: as all */
     const char *odd_load;
     bool beside; /* saves by copies, of which the last is not committed */
+    uint64_t held[RANKS_MAX];
     char said[RANKS_MAX][256];
     int statuses[RANKS_MAX];
 };
@@ -47,11 +48,12 @@ static int train(const struct job *job, struct weir_net *net) {
 }
 
 /* Takes, trains on, and writes what was taken; then once more, without committing. */
-static int save_beside(const struct job *job, struct weir_net *net, struct weir_world *world,
+static int save_beside(struct job *job, struct weir_net *net, struct weir_world *world,
                        const struct weir_progress *progress) {
     struct weir_net_copy *copy;
     int status = weir_net_copy_new(net, &copy);
     if (status != WEIR_OK) return status;
+    job->held[world->rank] = weir__net_copy_held(copy);
     EXPECT_STATUS(weir_net_copy_take(copy, progress, NULL), WEIR_OK);
     EXPECT_STATUS(train(job, net), WEIR_OK);
     status = weir__world_agree(world, weir_net_copy_save(copy, job->save, NULL), 0, "", NULL);
@@ -63,7 +65,7 @@ static int save_beside(const struct job *job, struct weir_net *net, struct weir_
     return status;
 }
 
-static int run_net(const struct job *job, struct weir_net *net, const char *load,
+static int run_net(struct job *job, struct weir_net *net, const char *load,
                    struct weir_world *world, struct weir_faults *faults) {
     struct weir_progress progress = {0};
     int status = load != NULL ? weir_net_load(net, load, &progress, faults) : weir_net_init(net, 7);
@@ -144,7 +146,7 @@ static void compare(struct job *job, uint32_t most, const struct paths *paths) {
     struct weir__io io = {.allocator = test_allocator()};
     for (int i = 0; i < 2 && !test_has_failed(); i++) {
         uint32_t count = 1 + (uint32_t)test_random_below(most);
-        EXPECT_STATUS(weir__checkpoint_remove(&io, paths->together[i]), WEIR_OK);
+        EXPECT_STATUS(weir__archive_remove(&io, paths->together[i]), WEIR_OK);
         job->save = paths->alone[i];
         job->load = i > 0 ? paths->alone[0] : NULL;
         run_rank(job, NULL);
@@ -152,7 +154,7 @@ static void compare(struct job *job, uint32_t most, const struct paths *paths) {
         job->save = paths->together[i];
         job->load = i > 0 ? paths->together[0] : NULL;
         run_ranks(job, count);
-        EXPECT(weir__checkpoint_is_folder(&io, job->save) == (count > 1));
+        EXPECT(weir__archive_is_folder(&io, job->save) == (count > 1));
         expect_same(paths->alone[i], paths->together[i], paths->exported);
     }
 }
@@ -247,7 +249,7 @@ static void test_any_number_of_ranks_and_stages_goes_on(void) {
     gpt_run(&gpt, 3, 3, NULL, paths->together[0]);
     expect_same(paths->alone[0], paths->together[0], paths->exported);
     for (uint32_t ranks = 0; ranks <= 3 && !test_has_failed(); ranks++) {
-        EXPECT_STATUS(weir__checkpoint_remove(&io, paths->together[1]), WEIR_OK);
+        EXPECT_STATUS(weir__archive_remove(&io, paths->together[1]), WEIR_OK);
         gpt_run(&gpt, ranks + 1, ranks, paths->together[0], paths->together[1]);
         expect_same(paths->alone[1], paths->together[1], paths->exported);
     }
@@ -255,7 +257,7 @@ static void test_any_number_of_ranks_and_stages_goes_on(void) {
     gpt_run(&gpt, 2, 2, paths->alone[0], paths->together[1]);
     expect_same(paths->alone[1], paths->together[1], paths->exported);
     gpt_run(&gpt, 1, 0, paths->alone[0], paths->together[1]);
-    EXPECT(weir__checkpoint_is_folder(&io, paths->together[1]));
+    EXPECT(weir__archive_is_folder(&io, paths->together[1]));
     expect_same(paths->alone[1], paths->together[1], paths->exported);
     gpt_clean_up(&gpt);
 }
@@ -267,6 +269,10 @@ static void test_copies_are_written_beside_training_and_then_committed(void) {
     gpt.job.beside = true;
     gpt_run(&gpt, 3, 3, NULL, gpt.paths.together[0]);
     expect_same(gpt.paths.alone[0], gpt.paths.together[0], gpt.paths.exported);
+    /* and no rank has room for more than its own */
+    uint64_t all = weir_net_copy_bytes(gpt.problem.model, &gpt.job.options);
+    EXPECT_EQ_UINT(gpt.job.held[0] + gpt.job.held[1] + gpt.job.held[2], all);
+    for (int r = 0; r < 3; r++) EXPECT(gpt.job.held[r] > 0 && gpt.job.held[r] < all);
     gpt_clean_up(&gpt);
 }
 
@@ -277,20 +283,20 @@ enum { PARTS = 3, TENSORS_MAX = 128 };
 /* Part `part` of a file whose tensors are cut in three somewhere; the middle one empty at times. */
 static void write_pieces(const struct weir__safetensors *file, uint32_t part, const char *folder,
                          uint64_t cuts[TENSORS_MAX][PARTS + 1], const char *name) {
-    static struct weir__checkpoint_piece pieces[TENSORS_MAX];
+    static struct weir__archive_piece pieces[TENSORS_MAX];
     struct weir__io io = {.allocator = test_allocator()};
     uint32_t count = 0;
     for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
         const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
         uint64_t begin = cuts[i][part], end = cuts[i][part + 1];
-        struct weir__checkpoint_piece piece = {.begin = begin, .count = end - begin};
+        struct weir__archive_piece piece = {.begin = begin, .count = end - begin};
         if (begin == end) continue;
         piece.item.name = tensor->name;
         piece.item.dtype = tensor->dtype;
         piece.item.data = (const char *)tensor->data + begin * weir_dtype_bytes(tensor->dtype);
         pieces[count++] = piece;
     }
-    EXPECT_STATUS(weir__checkpoint_write(&io, folder, name, pieces, count), WEIR_OK);
+    EXPECT_STATUS(weir__archive_write(&io, folder, name, pieces, count), WEIR_OK);
 }
 
 /* The file as a folder in which no tensor is whole. */
@@ -301,8 +307,8 @@ static void cut_file(const char *path, const char *folder) {
     struct weir__safetensors *file;
     char names[PARTS][WEIR__PART_NAME_BYTES];
     const char *parts[PARTS];
-    struct weir__checkpoint_commit commit = {.parts = parts, .part_count = PARTS, .tensors = items};
-    EXPECT_STATUS(weir__checkpoint_prepare(&io, folder), WEIR_OK);
+    struct weir__archive_commit commit = {.parts = parts, .part_count = PARTS, .tensors = items};
+    EXPECT_STATUS(weir__archive_prepare(&io, folder), WEIR_OK);
     if (!EXPECT_STATUS(weir__safetensors_open(&io, path, NULL, &file), WEIR_OK)) return;
     commit.tensor_count = weir__safetensors_count(file);
     EXPECT(commit.tensor_count <= TENSORS_MAX);
@@ -321,7 +327,7 @@ static void cut_file(const char *path, const char *folder) {
         write_pieces(file, p, folder, cuts, names[p]);
     }
     commit.texts = weir__safetensors_texts(file, &commit.text_count);
-    EXPECT_STATUS(weir__checkpoint_commit(&io, folder, &commit), WEIR_OK);
+    EXPECT_STATUS(weir__archive_commit(&io, folder, &commit), WEIR_OK);
     weir__safetensors_close(file);
 }
 

@@ -25,8 +25,7 @@ static const struct arg_option own[] = {
 };
 
 static void check_paths(const struct export_values *values, struct weir_faults *faults) {
-    if (values->load == NULL)
-        weir_faults_add(faults, "--load is missing: give --load CHECKPOINT");
+    if (values->load == NULL) weir_faults_add(faults, "--load is missing: give --load CHECKPOINT");
     if (values->out == NULL) weir_faults_add(faults, "--out is missing: give --out FILE");
     net_run_check_input("load", values->load, faults);
     net_run_check_output("out", values->out, faults);
@@ -47,7 +46,6 @@ int cmd_export(int argc, char **argv) {
     check_paths(&values, &faults);
     struct weir__io io = {.error = &error};
     int status = WEIR_OK;
-    if (faults.count == 0)
-        status = weir__net_export(&io, values.load, values.out, values.weights);
+    if (faults.count == 0) status = weir__net_export(&io, values.load, values.out, values.weights);
     return args_end(&command, &faults, status, &error);
 }

@@ -7,7 +7,6 @@
 #include "cli/plan_text.h"
 #include "cli/progress.h"
 #include "world/allreduce.h"
-#include "world/allreduce.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

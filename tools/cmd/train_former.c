@@ -3,7 +3,7 @@
 #include "cmd/train.h"
 #include "cmd/train_saver.h"
 #include "data/folder.h"
-#include "io/checkpoint.h"
+#include "io/archive.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,8 +16,8 @@ static const uint64_t nothing = SAVER_NOTHING;
 
 /* ---- what is there from before ---- */
 
-static uint64_t metadata_step(const struct weir__checkpoint *file) {
-    const char *number = weir__checkpoint_metadata(file, "step");
+static uint64_t metadata_step(const struct weir__archive *file) {
+    const char *number = weir__archive_metadata(file, "step");
     return number != NULL ? strtoull(number, NULL, 10) : nothing;
 }
 
@@ -28,16 +28,16 @@ static uint64_t metadata_step(const struct weir__checkpoint *file) {
 static bool is_own(const struct train *t, const char *path, bool all, uint64_t *step,
                    double *loss) {
     struct weir__io io = {.error = NULL};
-    struct weir__checkpoint *file;
+    struct weir__archive *file;
     char seed[24];
-    if (weir__checkpoint_open(&io, path, &file) != WEIR_OK) return false;
+    if (weir__archive_open(&io, path, &file) != WEIR_OK) return false;
     snprintf(seed, sizeof seed, "%" PRIu64, t->progress.seed);
-    const char *found = weir__checkpoint_metadata(file, "seed");
+    const char *found = weir__archive_metadata(file, "seed");
     bool own = found != NULL && strcmp(found, seed) == 0 && train_notes_match(t, file, all);
-    const char *least = weir__checkpoint_metadata(file, loss_key);
+    const char *least = weir__archive_metadata(file, loss_key);
     *step = metadata_step(file);
     *loss = least != NULL ? strtod(least, NULL) : HUGE_VAL;
-    weir__checkpoint_close(file);
+    weir__archive_close(file);
     return own && *step <= t->progress.step;
 }
 
@@ -110,25 +110,25 @@ int train_save_look_back(struct train *t, struct saver *saver) {
 /* Where FILE ends in the path of a FILE-STEP or FILE-best that is what its name says. */
 static void cut_suffix(const char *path, size_t *length) {
     struct weir__io io = {.error = NULL};
-    struct weir__checkpoint *file;
+    struct weir__archive *file;
     const char *dash = strrchr(path, '-');
     if (dash == NULL || dash == path || strchr(dash, '/') != NULL) return;
-    if (weir__checkpoint_open(&io, path, &file) != WEIR_OK) return;
-    const char *step = weir__checkpoint_metadata(file, "step");
+    if (weir__archive_open(&io, path, &file) != WEIR_OK) return;
+    const char *step = weir__archive_metadata(file, "step");
     bool best = strcmp(dash, SAVER_BEST_SUFFIX) == 0;
-    bool found = best ? weir__checkpoint_metadata(file, loss_key) != NULL
+    bool found = best ? weir__archive_metadata(file, loss_key) != NULL
                       : step != NULL && strcmp(dash + 1, step) == 0;
-    weir__checkpoint_close(file);
+    weir__archive_close(file);
     if (found) *length = (size_t)(dash - path);
 }
 
 /* Of a checkpoint; `nothing` of all else. */
 static uint64_t saved_step(const char *path) {
     struct weir__io io = {.error = NULL};
-    struct weir__checkpoint *file;
-    if (weir__checkpoint_open(&io, path, &file) != WEIR_OK) return nothing;
+    struct weir__archive *file;
+    if (weir__archive_open(&io, path, &file) != WEIR_OK) return nothing;
     uint64_t step = metadata_step(file);
-    weir__checkpoint_close(file);
+    weir__archive_close(file);
     return step;
 }
 
@@ -167,4 +167,3 @@ int train_save_choose(struct train *t) {
     refuse_newer(t, t->save.base);
     return WEIR_OK;
 }
-

@@ -165,8 +165,7 @@ static void add_inputs(const struct train_values *v, struct path_uses *uses) {
 }
 
 /* What saving and logging write beside --save FILE, and in DIR. The texts are borrowed. */
-static void add_further_outputs(struct train *t, char texts[3][PATH_MAX],
-                                struct path_uses *uses) {
+static void add_further_outputs(struct train *t, char texts[3][PATH_MAX], struct path_uses *uses) {
     const struct train_values *v = t->values;
     struct weir__io io = {.error = NULL};
     if (v->keep > 0 && v->save != NULL) {

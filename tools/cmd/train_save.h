@@ -4,8 +4,8 @@
  * while training goes on; the next save waits for the former. A save that fails is told after the
  * next update and fails the run at its end. All of this is called by the run's own thread.
  *
- * Over ranks each writes its own, all at once, into a folder, which the first commits when all have.
- * Nobody waits for that: it is heard of with the steps.
+ * Over ranks each writes its own, all at once, into a folder, which the first commits when all
+ * have. Nobody waits for that: it is heard of with the steps.
  *
  * With --keep N each save is FILE-STEP, the N newest of this run stay, and FILE is another name of
  * the newest. With --keep-best FILE-best is the update with the least validation loss.
@@ -37,8 +37,8 @@ int train_save_choose(struct train *t);
 const char *train_save_best_path(const struct train *t, char *path);
 /** Takes from former parts of a resumed run what it goes on with. */
 int train_save_look_back(struct train *t, struct saver *saver);
-/** Over ranks: refuses (WEIR_ERR_CONFIG and a fault) what is saved to where not every rank sees what
- * the first writes, and the first what every other does. Collective. */
+/** Over ranks: refuses (WEIR_ERR_CONFIG and a fault) to save where not every rank sees what the
+ * first writes, and the first what every other does. Collective. */
 int train_probe(struct train *t);
 /** Memory for the copy, and the thread; once parameters and progress are there. Collective. */
 int train_save_begin(struct train *t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cmd/train_saver.h"
 
-#include "io/checkpoint.h"
+#include "io/archive.h"
 #include "net/run/files.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static int remove_oldest(struct saver *saver) {
     saver_step_path(saver->path, saver->kept[0], path);
     saver->kept_count--;
     memmove(saver->kept, saver->kept + 1, saver->kept_count * sizeof *saver->kept);
-    return weir__checkpoint_remove(&io, path);
+    return weir__archive_remove(&io, path);
 }
 
 static void note_kept(struct saver *saver, uint64_t step) {
@@ -56,8 +56,7 @@ static int write_one(struct saver *saver, const char *path, uint32_t parts) {
 /* FILE, once FILE-STEP is there. */
 static int alias(struct saver *saver, const char *path) {
     struct weir__io io = {.error = &saver->error}, quiet = {.error = NULL};
-    if (weir__checkpoint_is_folder(&quiet, path))
-        return weir__checkpoint_alias(&io, path, saver->path);
+    if (weir__archive_is_folder(&quiet, path)) return weir__archive_alias(&io, path, saver->path);
     if (weir__file_alias(&quiet, path, saver->path)) return WEIR_OK;
     return write_one(saver, saver->path, SAVER_WRITE | SAVER_COMMIT);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * What a net has in files: its parameters under their own names, then their optimizer's arrays under
- * "optimizer.<parameter>.<array>". The list is the same on all ranks of a world; what of it lies
- * here is said entry by entry.
+ * What a net has in files: its parameters under their own names, then their optimizer's arrays
+ * under "optimizer.<parameter>.<array>". The list is the same on all ranks of a world; what of it
+ * lies here is said entry by entry.
  */
 #ifndef WEIR_NET_ENTRIES_H
 #define WEIR_NET_ENTRIES_H
@@ -18,10 +18,10 @@ struct weir__slice {
 /** A tensor of the net: a parameter, or one of its optimizer's arrays. */
 struct weir__entry {
     struct weir_parameter parameter;
-    const char *name;             /**< the entry's own */
-    struct weir__slice held;      /**< what of it this rank has; no elements: it is another's */
-    struct weir__slice written;   /**< and writes */
-    void *place;                  /**< of the first element held, on its device; may be NULL */
+    const char *name;           /**< the entry's own */
+    struct weir__slice held;    /**< what of it this rank has; no elements: it is another's */
+    struct weir__slice written; /**< and writes */
+    void *place;                /**< of the first element held, on its device; may be NULL */
     void *data; /**< the same, or the host's copy of it, where that is wanted or a GPU's memory */
     bool left;  /**< of a file to load: it has no such tensor, which is to stay */
 };
@@ -31,7 +31,7 @@ struct weir__entries {
     struct weir__pool pool;
     uint32_t count;
     struct weir__entry *list;
-    struct weir__name_set names; /**< to find what is superfluous in a file; see weir__entries_name */
+    struct weir__name_set names; /**< of the list, to find what is superfluous in a file */
 };
 
 /** Lists them, with the optimizer's where `all`. The caller's: clean up the pool, unless it fails:

@@ -3,36 +3,34 @@
 #include "net/run/files.h"
 
 #include "base/pool.h"
-#include "io/checkpoint.h"
+#include "io/archive.h"
 #include "net/run/entries.h"
 
 #include <string.h>
 
 /** What a tensor's bytes come from. */
-struct source {
+struct tensor_source {
     const struct weir__io *io;
-    struct weir__checkpoint *checkpoint;
+    struct weir__archive *archive;
     const struct weir__safetensor *tensor;
 };
 
 static int next_bytes(void *context, size_t offset, const void **data, size_t *bytes) {
-    const struct source *source = context;
-    return weir__checkpoint_next(source->io, source->checkpoint, source->tensor, offset, data,
-                                 bytes);
+    const struct tensor_source *source = context;
+    return weir__archive_next(source->io, source->archive, source->tensor, offset, data, bytes);
 }
 
 static bool is_wanted(const char *name, bool weights) {
     return !weights || !weir__entry_is_state(name);
 }
 
-static uint32_t make_items(const struct weir__io *io, struct weir__checkpoint *checkpoint,
-                           bool weights, struct source *sources,
-                           struct weir__safetensors_item *items) {
+static uint32_t make_items(const struct weir__io *io, struct weir__archive *archive, bool weights,
+                           struct tensor_source *sources, struct weir__safetensors_item *items) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < weir__checkpoint_count(checkpoint); i++) {
-        const struct weir__safetensor *tensor = weir__checkpoint_get(checkpoint, i);
+    for (uint32_t i = 0; i < weir__archive_count(archive); i++) {
+        const struct weir__safetensor *tensor = weir__archive_get(archive, i);
         if (!is_wanted(tensor->name, weights)) continue;
-        sources[count] = (struct source){io, checkpoint, tensor};
+        sources[count] = (struct tensor_source){io, archive, tensor};
         items[count] = (struct weir__safetensors_item){.name = tensor->name,
                                                        .dtype = tensor->dtype,
                                                        .rank = tensor->rank,
@@ -44,35 +42,35 @@ static uint32_t make_items(const struct weir__io *io, struct weir__checkpoint *c
 }
 
 /** Of weights nothing but what their model needs. */
-static uint32_t choose_texts(const struct weir__checkpoint *checkpoint, bool weights,
+static uint32_t choose_texts(const struct weir__archive *archive, bool weights,
                              struct weir__safetensors_text *texts) {
     uint32_t all, count = 0;
-    const struct weir__safetensors_text *list = weir__checkpoint_texts(checkpoint, &all);
+    const struct weir__safetensors_text *list = weir__archive_texts(archive, &all);
     for (uint32_t i = 0; i < all; i++)
         if (!weights || strcmp(list[i].key, weir__heads_key) == 0) texts[count++] = list[i];
     return count;
 }
 
-static int write(const struct weir__io *io, struct weir__checkpoint *checkpoint, const char *to,
+static int write(const struct weir__io *io, struct weir__archive *archive, const char *to,
                  bool weights) {
     struct weir_error damage = {.status = WEIR_OK};
     const struct weir__io reads = {io->allocator, io->calls, &damage};
     struct weir__pool pool;
     uint32_t all;
-    (void)weir__checkpoint_texts(checkpoint, &all);
+    (void)weir__archive_texts(archive, &all);
     weir__pool_init(&pool, io->allocator);
-    uint32_t count = weir__checkpoint_count(checkpoint);
+    uint32_t count = weir__archive_count(archive);
     struct weir__safetensors_item *items = weir__pool_take(&pool, count, sizeof *items);
-    struct source *sources = weir__pool_take(&pool, count, sizeof *sources);
+    struct tensor_source *sources = weir__pool_take(&pool, count, sizeof *sources);
     struct weir__safetensors_text *texts = weir__pool_take(&pool, all, sizeof *texts);
     int status = WEIR_ERR_OUT_OF_MEMORY;
     if (pool.failed) {
         weir__fail(io->error, status, "out of memory");
         goto out;
     }
-    count = make_items(&reads, checkpoint, weights, sources, items);
-    status = weir__safetensors_save(io, to, items, count, texts,
-                                    choose_texts(checkpoint, weights, texts));
+    count = make_items(&reads, archive, weights, sources, items);
+    status =
+        weir__safetensors_save(io, to, items, count, texts, choose_texts(archive, weights, texts));
     /* why it could not be read says more than that it could not be written */
     if (status != WEIR_OK && damage.status != WEIR_OK && io->error != NULL) *io->error = damage;
 out:
@@ -81,11 +79,11 @@ out:
 }
 
 int weir__net_export(const struct weir__io *io, const char *from, const char *to, bool weights) {
-    struct weir__checkpoint *checkpoint;
+    struct weir__archive *archive;
     assert(from != NULL && to != NULL);
-    int status = weir__checkpoint_open(io, from, &checkpoint);
+    int status = weir__archive_open(io, from, &archive);
     if (status != WEIR_OK) return status;
-    status = write(io, checkpoint, to, weights);
-    weir__checkpoint_close(checkpoint);
+    status = write(io, archive, to, weights);
+    weir__archive_close(archive);
     return status;
 }

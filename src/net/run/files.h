@@ -22,8 +22,8 @@ extern const char weir__heads_key[];
 void weir__net_copy_drop(const struct weir_net_copy *copy, const char *path);
 /** The bytes of its numbers on this rank. */
 uint64_t weir__net_copy_held(const struct weir_net_copy *copy);
-/** Makes one file of a checkpoint, file or folder: the bytes that one process would have saved; with
- * `weights` parameters alone, as weir_net_save without progress. Statuses as io/checkpoint.h. */
+/** Makes one file of a checkpoint, file or folder: the bytes that one process would have saved;
+ * with `weights` parameters alone, as weir_net_save without progress. Statuses as io/archive.h. */
 int weir__net_export(const struct weir__io *io, const char *from, const char *to, bool weights);
 
 #endif

@@ -2,7 +2,7 @@
 /* Files into nets: all is compared before anything changes, and each rank reads what it has. */
 #include "net/run/entries.h"
 
-#include "io/checkpoint.h"
+#include "io/archive.h"
 #include "net/run/files.h"
 #include "world/allreduce.h"
 
@@ -29,10 +29,10 @@ struct wanted {
     struct weir_faults *faults;
 };
 
-static bool check_entry(const struct weir__checkpoint *file, struct weir__entry *entry,
+static bool check_entry(const struct weir__archive *file, struct weir__entry *entry,
                         const struct wanted *wants) {
     char wanted[96], found[96];
-    const struct weir__safetensor *tensor = weir__checkpoint_find(file, entry->name);
+    const struct weir__safetensor *tensor = weir__archive_find(file, entry->name);
     struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
     memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
     weir__tensor_text(&shape, wanted, sizeof wanted);
@@ -55,11 +55,11 @@ static bool check_entry(const struct weir__checkpoint *file, struct weir__entry 
 }
 
 /** Optimizer state is superfluous only where it was asked for. */
-static bool check_superfluous(const struct weir__checkpoint *file, const struct weir__entries *entries,
+static bool check_superfluous(const struct weir__archive *file, const struct weir__entries *entries,
                               const struct wanted *wants) {
     bool good = true, all = wants->progress != NULL;
-    for (uint32_t i = 0; i < weir__checkpoint_count(file); i++) {
-        const struct weir__safetensor *tensor = weir__checkpoint_get(file, i);
+    for (uint32_t i = 0; i < weir__archive_count(file); i++) {
+        const struct weir__safetensor *tensor = weir__archive_get(file, i);
         if (weir__entry_is_state(tensor->name) && !all) continue;
         if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
         char text[96];
@@ -75,9 +75,9 @@ static bool check_superfluous(const struct weir__checkpoint *file, const struct 
     return good;
 }
 
-static bool read_number(const struct weir__checkpoint *file, const char *key, uint64_t *number,
+static bool read_number(const struct weir__archive *file, const char *key, uint64_t *number,
                         struct weir_faults *faults) {
-    const char *text = weir__checkpoint_metadata(file, key);
+    const char *text = weir__archive_metadata(file, key);
     char *end = NULL;
     errno = 0;
     unsigned long long value = text == NULL ? 0 : strtoull(text, &end, 10);
@@ -95,11 +95,11 @@ static bool read_number(const struct weir__checkpoint *file, const char *key, ui
 }
 
 /** Where a checkpoint is wanted and the file has weights alone, it is enough to say so once. */
-static bool check_file(const struct weir__checkpoint *file, struct weir__entries *entries,
+static bool check_file(const struct weir__archive *file, struct weir__entries *entries,
                        const struct wanted *wants) {
     struct weir_progress *progress = wants->progress;
     struct weir_faults *faults = wants->faults;
-    bool good = true, weights = weir__checkpoint_metadata(file, weir__progress_keys[0]) == NULL;
+    bool good = true, weights = weir__archive_metadata(file, weir__progress_keys[0]) == NULL;
     for (uint32_t i = 0; i < entries->count; i++)
         if (!weights || !weir__entry_is_state(entries->list[i].name))
             good &= check_entry(file, &entries->list[i], wants);
@@ -114,7 +114,7 @@ static bool check_file(const struct weir__checkpoint *file, struct weir__entries
     good &= read_number(file, weir__progress_keys[0], &progress->step, faults);
     good &= read_number(file, weir__progress_keys[1], &progress->mini_batch, faults);
     good &= read_number(file, weir__progress_keys[2], &progress->seed, faults);
-    if (weir__checkpoint_metadata(file, weir__skipped_key) != NULL)
+    if (weir__archive_metadata(file, weir__skipped_key) != NULL)
         good &= read_number(file, weir__skipped_key, &progress->skipped, faults);
     if (progress->skipped <= progress->step) return good;
     weir_faults_add(faults,
@@ -142,16 +142,16 @@ static void take_numbers(const struct weir__entry *entry, uint64_t at, enum weir
 
 /** Reads what this rank holds of an entry, piece by piece; takes it, or only has it compared with
  * its digest. */
-static int read_entry(const struct weir__io *io, struct weir__checkpoint *file,
+static int read_entry(const struct weir__io *io, struct weir__archive *file,
                       const struct weir__entry *entry, bool takes) {
-    const struct weir__safetensor *tensor = weir__checkpoint_find(file, entry->name);
+    const struct weir__safetensor *tensor = weir__archive_find(file, entry->name);
     assert(tensor != NULL);
     size_t size = weir_dtype_bytes(tensor->dtype), at = (size_t)entry->held.begin * size;
     size_t begin = at, end = at + (size_t)entry->held.count * size;
     while (at < end) {
         const void *data;
         size_t bytes;
-        int status = weir__checkpoint_next(io, file, tensor, at, &data, &bytes);
+        int status = weir__archive_next(io, file, tensor, at, &data, &bytes);
         if (status != WEIR_OK) return status;
         if (bytes > end - at) bytes = end - at;
         assert(bytes % size == 0);
@@ -162,7 +162,7 @@ static int read_entry(const struct weir__io *io, struct weir__checkpoint *file,
 }
 
 /** Nothing of the net may change for a file that turns out to be damaged. */
-static int compare_entries(const struct weir__io *io, struct weir__checkpoint *file,
+static int compare_entries(const struct weir__io *io, struct weir__archive *file,
                            const struct weir__entries *entries) {
     for (uint32_t i = 0; i < entries->count; i++) {
         if (entries->list[i].left) continue;
@@ -172,7 +172,7 @@ static int compare_entries(const struct weir__io *io, struct weir__checkpoint *f
     return WEIR_OK;
 }
 
-static int take_entries(const struct weir__io *io, struct weir__checkpoint *file,
+static int take_entries(const struct weir__io *io, struct weir__archive *file,
                         const struct weir__entries *entries, const struct weir_net *net) {
     for (uint32_t i = 0; i < entries->count; i++) {
         const struct weir__entry *entry = &entries->list[i];
@@ -187,7 +187,7 @@ static int take_entries(const struct weir__io *io, struct weir__checkpoint *file
     return WEIR_OK;
 }
 
-static int take_values(const struct weir__io *io, struct weir__checkpoint *file,
+static int take_values(const struct weir__io *io, struct weir__archive *file,
                        struct weir__entries *entries, struct weir_net *net) {
     int status = weir__entries_place(entries, net, false);
     if (status != WEIR_OK) return status;
@@ -198,9 +198,9 @@ static int take_values(const struct weir__io *io, struct weir__checkpoint *file,
 
 /** Opens the file and compares it with the net, of which nothing has changed yet. */
 static int find(const struct weir__io *io, struct weir_net *net, const char *path,
-                const struct wanted *wants, struct weir__checkpoint **file,
+                const struct wanted *wants, struct weir__archive **file,
                 struct weir__entries *entries) {
-    int status = weir__checkpoint_open(io, path, file);
+    int status = weir__archive_open(io, path, file);
     if (status != WEIR_OK) {
         weir_faults_add(wants->faults, "%s", io->error->message);
         return status;
@@ -217,17 +217,17 @@ static int find(const struct weir__io *io, struct weir_net *net, const char *pat
 fail_entries:
     weir__pool_clean_up(&entries->pool);
 fail_file:
-    weir__checkpoint_close(*file);
+    weir__archive_close(*file);
     return status;
 }
 
 /** Of all that a file brings; where nobody compares it, nothing. */
-static uint64_t digest_of(const struct weir_net *net, const struct weir__checkpoint *file,
+static uint64_t digest_of(const struct weir_net *net, const struct weir__archive *file,
                           const struct weir_progress *found) {
     const uint64_t numbers[] = {found->step, found->mini_batch, found->seed, found->skipped};
     uint64_t hash = weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
     if (net->pipe_options.world == NULL) return hash;
-    uint64_t all = weir__checkpoint_digest(file);
+    uint64_t all = weir__archive_digest(file);
     return weir__hash(hash, &all, sizeof all);
 }
 
@@ -235,7 +235,7 @@ static int load(struct weir_net *net, const char *path, const struct wanted *wan
     struct weir_progress *progress = wants->progress, found = {0};
     struct weir_error error = {.status = WEIR_OK};
     const struct weir__io io = {.allocator = net->allocator, .error = &error};
-    struct weir__checkpoint *file = NULL;
+    struct weir__archive *file = NULL;
     struct weir__entries entries;
     struct wanted own = *wants;
     own.progress = progress != NULL ? &found : NULL;
@@ -260,7 +260,7 @@ static int load(struct weir_net *net, const char *path, const struct wanted *wan
     }
 out:
     weir__pool_clean_up(&entries.pool);
-    weir__checkpoint_close(file);
+    weir__archive_close(file);
     return status;
 }
 

@@ -66,10 +66,10 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
 
 /** Optimizer arrays per parameter: 2 for AdamW, 1 for SGD with momentum, else 0. */
 uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer);
-/** The elements [*begin, *begin + *count) of a parameter's optimizer arrays that this rank has, so
- * that weir_parameter's `optimizer` points at element *begin; of all that several ranks have, which
- * of it this one writes to a checkpoint. Where the slices of ranks that have the stage are no whole,
- * they meet and do not overlap, a frozen parameter's too; *count is 0 on ranks without the stage. */
+/** The elements [*begin, *begin + *count) of a parameter's optimizer arrays that this rank has:
+ * weir_parameter's `optimizer` points at element *begin. Of the parameter itself, which all ranks
+ * with its stage have, this one writes these to a checkpoint. So the slices of those ranks cover a
+ * parameter and do not overlap, a frozen one's too; *count is 0 on ranks without the stage. */
 void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, uint64_t *begin,
                                uint64_t *count);
 /** "exp_avg", "exp_avg_sq" or "momentum_buffer". */

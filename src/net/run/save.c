@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nets into files. One process writes one file; of several each writes a part of a folder, with what
- * it has, and the first commits them. No rank holds, sends or writes what is another's.
+ * Nets into files. One process writes one file; of several each writes a part of a folder, with
+ * what it has, and the first commits them. No rank holds, sends or writes what is another's.
  */
 #include "net/run/entries.h"
 
-#include "io/checkpoint.h"
+#include "io/archive.h"
 #include "net/run/files.h"
 #include "world/allreduce.h"
 
@@ -58,8 +58,10 @@ static bool make_texts(struct texts *texts, const struct weir_model *model,
                        const struct weir_progress *progress) {
     uint32_t notes = progress != NULL ? progress->note_count : 0;
     uint64_t heads = find_heads(model);
-    texts->list = weir__pool_take(texts->pool, 2 + WEIR__PROGRESS_NUMBERS + notes, sizeof *texts->list);
-    if (texts->list == NULL || (heads > 0 && !add_number(texts, weir__heads_key, heads))) return false;
+    texts->list =
+        weir__pool_take(texts->pool, 2 + WEIR__PROGRESS_NUMBERS + notes, sizeof *texts->list);
+    if (texts->list == NULL || (heads > 0 && !add_number(texts, weir__heads_key, heads)))
+        return false;
     if (progress == NULL) return true;
     bool good = add_number(texts, weir__progress_keys[0], progress->step) &&
                 add_number(texts, weir__progress_keys[1], progress->mini_batch) &&
@@ -74,7 +76,7 @@ static bool make_texts(struct texts *texts, const struct weir_model *model,
 /* ---- what is written ---- */
 
 /** One save, of numbers that the host can touch. */
-struct writing {
+struct net_writing {
     const struct weir_net *net;
     const struct weir__entries *entries;
     const struct texts *texts;
@@ -91,8 +93,9 @@ static uint32_t own_rank(const struct weir_net *net) {
 }
 
 /** Several ranks write a folder, and so does one process where there is one. */
-static bool is_folder(const struct weir__io *io, const struct writing *writing, const char *path) {
-    return rank_count(writing->net) > 1 || weir__checkpoint_is_folder(io, path);
+static bool is_folder(const struct weir__io *io, const struct net_writing *writing,
+                      const char *path) {
+    return rank_count(writing->net) > 1 || weir__archive_is_folder(io, path);
 }
 
 static void fill_item(const struct weir__entry *entry, struct weir__safetensors_item *item) {
@@ -113,10 +116,9 @@ static struct weir__safetensors_item *make_items(const struct weir__entries *ent
 }
 
 /** What this rank writes. */
-static struct weir__checkpoint_piece *make_pieces(const struct weir__entries *entries,
-                                                  struct weir__pool *pool, uint32_t *count) {
-    struct weir__checkpoint_piece *pieces =
-        weir__pool_take(pool, entries->count, sizeof pieces[0]);
+static struct weir__archive_piece *make_pieces(const struct weir__entries *entries,
+                                               struct weir__pool *pool, uint32_t *count) {
+    struct weir__archive_piece *pieces = weir__pool_take(pool, entries->count, sizeof pieces[0]);
     *count = 0;
     for (uint32_t i = 0; pieces != NULL && i < entries->count; i++) {
         const struct weir__entry *entry = &entries->list[i];
@@ -124,7 +126,7 @@ static struct weir__checkpoint_piece *make_pieces(const struct weir__entries *en
         if (written->count == 0) continue;
         assert(written->begin >= held->begin);
         assert(written->begin + written->count <= held->begin + held->count);
-        struct weir__checkpoint_piece *piece = &pieces[(*count)++];
+        struct weir__archive_piece *piece = &pieces[(*count)++];
         fill_item(entry, &piece->item);
         piece->item.data =
             (const char *)entry->data + weir__entry_bytes(entry, written->begin - held->begin);
@@ -139,7 +141,8 @@ static int no_memory(const struct weir__io *io) {
     return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
 }
 
-static int write_file(const struct weir__io *io, const char *path, const struct writing *writing) {
+static int write_file(const struct weir__io *io, const char *path,
+                      const struct net_writing *writing) {
     struct weir__pool pool;
     weir__pool_init(&pool, io->allocator);
     struct weir__safetensors_item *items = make_items(writing->entries, &pool);
@@ -152,21 +155,23 @@ static int write_file(const struct weir__io *io, const char *path, const struct 
 }
 
 static int write_part(const struct weir__io *io, const char *folder,
-                      const struct writing *writing) {
+                      const struct net_writing *writing) {
     char name[WEIR__PART_NAME_BYTES];
     uint32_t count;
     struct weir__pool pool;
     weir__pool_init(&pool, io->allocator);
     weir__part_name(writing->step, writing->token, own_rank(writing->net), name);
-    struct weir__checkpoint_piece *pieces = make_pieces(writing->entries, &pool, &count);
-    int status = pieces == NULL ? no_memory(io) : weir__checkpoint_prepare(io, folder);
-    if (status == WEIR_OK) status = weir__checkpoint_write(io, folder, name, pieces, count);
+    struct weir__archive_piece *pieces = make_pieces(writing->entries, &pool, &count);
+    int status = pieces == NULL ? no_memory(io) : weir__archive_prepare(io, folder);
+    if (status != WEIR_OK) goto out;
+    status = weir__archive_write(io, folder, name, pieces, count);
+out:
     weir__pool_clean_up(&pool);
     return status;
 }
 
 /** What this rank wrote of a folder for a save that is not to be; the disk may be full. */
-static void drop_part(const char *folder, const struct writing *writing) {
+static void drop_part(const char *folder, const struct net_writing *writing) {
     char name[WEIR__PART_NAME_BYTES], path[4096];
     weir__part_name(writing->step, writing->token, own_rank(writing->net), name);
     if (snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path) (void)unlink(path);
@@ -174,15 +179,15 @@ static void drop_part(const char *folder, const struct writing *writing) {
 
 /** On the first rank, when all have written theirs. */
 static int commit_parts(const struct weir__io *io, const char *folder,
-                        const struct writing *writing) {
+                        const struct net_writing *writing) {
     uint32_t ranks = rank_count(writing->net);
     struct weir__pool pool;
     weir__pool_init(&pool, io->allocator);
-    struct weir__checkpoint_commit commit = {.part_count = ranks,
-                                             .tensors = make_items(writing->entries, &pool),
-                                             .tensor_count = writing->entries->count,
-                                             .texts = writing->texts->list,
-                                             .text_count = writing->texts->count};
+    struct weir__archive_commit commit = {.part_count = ranks,
+                                          .tensors = make_items(writing->entries, &pool),
+                                          .tensor_count = writing->entries->count,
+                                          .texts = writing->texts->list,
+                                          .text_count = writing->texts->count};
     char(*names)[WEIR__PART_NAME_BYTES] = weir__pool_take(&pool, ranks, sizeof *names);
     const char **parts = weir__pool_take(&pool, ranks, sizeof *parts);
     int status = pool.failed ? no_memory(io) : WEIR_OK;
@@ -192,20 +197,21 @@ static int commit_parts(const struct weir__io *io, const char *folder,
         parts[r] = names[r];
     }
     commit.parts = parts;
-    status = weir__checkpoint_commit(io, folder, &commit);
+    status = weir__archive_commit(io, folder, &commit);
 out:
     weir__pool_clean_up(&pool);
     return status;
 }
 
 /** A file, or this rank's part. */
-static int write_own(const struct weir__io *io, const char *path, const struct writing *writing) {
+static int write_own(const struct weir__io *io, const char *path,
+                     const struct net_writing *writing) {
     return is_folder(io, writing, path) ? write_part(io, path, writing)
                                         : write_file(io, path, writing);
 }
 
 /** Nothing for a file, which is whole already, and on other ranks. */
-static int commit(const struct weir__io *io, const char *path, const struct writing *writing) {
+static int commit(const struct weir__io *io, const char *path, const struct net_writing *writing) {
     bool commits = own_rank(writing->net) == 0 && is_folder(io, writing, path);
     return commits ? commit_parts(io, path, writing) : WEIR_OK;
 }
@@ -233,7 +239,7 @@ static int agree(const struct weir_net *net, int status, struct weir_error *erro
 
 static int save_own(const struct weir__io *io, const char *path, struct weir__entries *entries,
                     const struct weir_progress *progress, struct texts *texts,
-                    const struct writing *writing) {
+                    const struct net_writing *writing) {
     if (weir__entries_place(entries, writing->net, false) != WEIR_OK ||
         !make_texts(texts, writing->net->model, progress))
         return no_memory(io);
@@ -256,16 +262,18 @@ int weir_net_save(const struct weir_net *net, const char *path,
         return agree(net, status, io.error);
     }
     struct texts texts = {.pool = &entries.pool};
-    const struct writing writing = {.net = net,
-                                    .entries = &entries,
-                                    .texts = &texts,
-                                    .step = progress != NULL ? progress->step : 0,
-                                    .token = (uint32_t)token};
+    const struct net_writing writing = {.net = net,
+                                        .entries = &entries,
+                                        .texts = &texts,
+                                        .step = progress != NULL ? progress->step : 0,
+                                        .token = (uint32_t)token};
     status = agree(net, save_own(&io, path, &entries, progress, &texts, &writing), io.error);
-    if (status == WEIR_OK)
-        status = agree(net, commit(&io, path, &writing), io.error);
-    else
+    if (status != WEIR_OK) {
         drop_part(path, &writing);
+        goto out;
+    }
+    status = agree(net, commit(&io, path, &writing), io.error);
+out:
     weir__pool_clean_up(&entries.pool);
     return status;
 }
@@ -281,13 +289,13 @@ struct weir_net_copy {
     uint64_t step, takes;
 };
 
-static struct writing writing_of(const struct weir_net_copy *copy) {
+static struct net_writing writing_of(const struct weir_net_copy *copy) {
     const uint64_t token[] = {copy->token, copy->takes};
-    return (struct writing){.net = copy->net,
-                            .entries = &copy->entries,
-                            .texts = &copy->texts,
-                            .step = copy->step,
-                            .token = (uint32_t)weir__xxh64(token, sizeof token)};
+    return (struct net_writing){.net = copy->net,
+                                .entries = &copy->entries,
+                                .texts = &copy->texts,
+                                .step = copy->step,
+                                .token = (uint32_t)weir__xxh64(token, sizeof token)};
 }
 
 uint64_t weir_net_copy_bytes(const struct weir_model *model,
@@ -364,7 +372,7 @@ int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
                        struct weir_error *error) {
     assert(copy != NULL && copy->texts.count > 0); /* one was taken */
     weir__error_clear(error);
-    const struct writing writing = writing_of(copy);
+    const struct net_writing writing = writing_of(copy);
     return write_own(&(struct weir__io){copy->net->allocator, NULL, error}, path, &writing);
 }
 
@@ -372,12 +380,12 @@ int weir_net_copy_commit(const struct weir_net_copy *copy, const char *path,
                          struct weir_error *error) {
     assert(copy != NULL && copy->texts.count > 0);
     weir__error_clear(error);
-    const struct writing writing = writing_of(copy);
+    const struct net_writing writing = writing_of(copy);
     return commit(&(struct weir__io){copy->net->allocator, NULL, error}, path, &writing);
 }
 
 void weir__net_copy_drop(const struct weir_net_copy *copy, const char *path) {
-    const struct writing writing = writing_of(copy);
+    const struct net_writing writing = writing_of(copy);
     drop_part(path, &writing);
 }
 

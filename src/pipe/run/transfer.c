@@ -57,8 +57,7 @@ static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const voi
     int status = weir__pipe_enter(pipe, NULL);
     if (status != WEIR_OK) return status;
     status = transfer(pipe, stage, to, from, bytes, to_device);
-    if (pipe->ranks != NULL && to_all)
-        status = weir__ranks_give(pipe, stage, status, to, bytes);
+    if (pipe->ranks != NULL && to_all) status = weir__ranks_give(pipe, stage, status, to, bytes);
     weir__pipe_leave(pipe);
     return status;
 }

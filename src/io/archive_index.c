@@ -3,7 +3,7 @@
  * Reads an index as whatever a disk may hold under its name: what it says is checked here, once, so
  * that nobody behind has to ask whether a piece lies in its tensor or a name leads elsewhere.
  */
-#include "io/checkpoint_index.h"
+#include "io/archive_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +12,13 @@
 enum { VERSION = 1, NAME_SHOWN = 64 };
 static const char format_name[] = "weir checkpoint";
 
-struct reading {
+struct index_reading {
     const struct weir__io *io;
     const char *path;
     struct weir__index *index;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(const struct reading *reading,
+__attribute__((format(printf, 2, 3))) static int refuse(const struct index_reading *reading,
                                                         const char *format, ...) {
     char reason[256], shortened[96];
     va_list arguments;
@@ -29,13 +29,14 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct reading *re
                       weir__path_text(reading->path, shortened), reason);
 }
 
-static int no_memory(const struct reading *reading) {
+static int no_memory(const struct index_reading *reading) {
     char shortened[96];
     return weir__fail(reading->io->error, WEIR_ERR_OUT_OF_MEMORY, "cannot read %s: out of memory",
                       weir__path_text(reading->path, shortened));
 }
 
 static bool natural(const json_t *value, uint64_t *number) {
+    assert(number != NULL);
     if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
     *number = (uint64_t)json_integer_value(value);
     return true;
@@ -51,14 +52,16 @@ static bool is_plain_name(const char *name) {
 }
 
 static bool read_digest(const json_t *value, uint64_t *digest) {
+    assert(digest != NULL);
     const char *text = json_string_value(value);
     if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return false;
     *digest = strtoull(text, NULL, 16);
     return true;
 }
 
-static int read_files(const struct reading *reading, const json_t *files) {
+static int read_files(const struct index_reading *reading, const json_t *files) {
     struct weir__index *index = reading->index;
+    assert(index->parts == NULL && index->part_count == 0);
     if (!json_is_array(files) || json_array_size(files) >= UINT32_MAX)
         return refuse(reading, "\"files\" is no list");
     size_t count = json_array_size(files);
@@ -91,8 +94,9 @@ static const struct weir__safetensors_dtype *find_dtype(const char *name) {
     return NULL;
 }
 
-static int read_facts(const struct reading *reading, const json_t *value,
+static int read_facts(const struct index_reading *reading, const json_t *value,
                       struct weir__safetensor *tensor) {
+    assert(tensor->name != NULL && tensor->rank == 0);
     const struct weir__safetensors_dtype *dtype =
         find_dtype(json_string_value(json_object_get(value, "dtype")));
     const json_t *shape = json_object_get(value, "shape");
@@ -113,24 +117,24 @@ static int read_facts(const struct reading *reading, const json_t *value,
 }
 
 /* Each begins where the one before it ends. */
-static int read_spans(const struct reading *reading, const json_t *pieces,
-                      const struct weir__safetensor *tensor, uint32_t *used) {
+static int read_extents(const struct index_reading *reading, const json_t *pieces,
+                        const struct weir__safetensor *tensor, uint32_t *used) {
     struct weir__index *index = reading->index;
     uint64_t at = 0, file = 0;
     for (size_t i = 0; i < json_array_size(pieces); i++) {
-        struct weir__span *span = &index->spans[(*used)++];
+        struct weir__extent *extent = &index->extents[(*used)++];
         const json_t *piece = json_array_get(pieces, i);
         bool good = json_array_size(piece) == 3 && natural(json_array_get(piece, 0), &file) &&
-                    natural(json_array_get(piece, 1), &span->begin) &&
-                    natural(json_array_get(piece, 2), &span->end);
+                    natural(json_array_get(piece, 1), &extent->begin) &&
+                    natural(json_array_get(piece, 2), &extent->end);
         if (!good || file >= index->part_count)
             return refuse(reading, "'%.*s' has a piece that is no [file, begin, end]", NAME_SHOWN,
                           tensor->name);
-        if (span->begin != at || span->end <= at)
+        if (extent->begin != at || extent->end <= at)
             return refuse(reading, "pieces of '%.*s' overlap or leave a hole at element %llu",
                           NAME_SHOWN, tensor->name, (unsigned long long)at);
-        span->part = (uint32_t)file;
-        at = span->end;
+        extent->part = (uint32_t)file;
+        at = extent->end;
     }
     if (at == weir__tensor_elements(tensor)) return WEIR_OK;
     return refuse(reading, "pieces of '%.*s' end at element %llu of %llu", NAME_SHOWN, tensor->name,
@@ -151,14 +155,15 @@ static size_t count_pieces(const json_t *tensors) {
     return count;
 }
 
-static int read_tensors(const struct reading *reading, const json_t *tensors) {
+static int read_tensors(const struct index_reading *reading, const json_t *tensors) {
     struct weir__index *index = reading->index;
+    assert(index->tensors == NULL && index->tensor_count == 0);
     if (!json_is_object(tensors)) return refuse(reading, "\"tensors\" is no object");
     size_t count = json_object_size(tensors), pieces = count_pieces(tensors);
     if (count >= UINT32_MAX || pieces >= UINT32_MAX) return refuse(reading, "too many tensors");
     index->tensors = weir__pool_take(&index->pool, count, sizeof *index->tensors);
-    index->first_spans = weir__pool_take(&index->pool, count + 1, sizeof *index->first_spans);
-    index->spans = weir__pool_take(&index->pool, pieces, sizeof *index->spans);
+    index->first_extents = weir__pool_take(&index->pool, count + 1, sizeof *index->first_extents);
+    index->extents = weir__pool_take(&index->pool, pieces, sizeof *index->extents);
     if (index->pool.failed) return no_memory(reading);
     const char *name;
     json_t *value;
@@ -172,9 +177,9 @@ static int read_tensors(const struct reading *reading, const json_t *tensors) {
         value = json_object_get(tensors, tensor->name);
         int status = read_facts(reading, value, tensor);
         if (status != WEIR_OK) return status;
-        status = read_spans(reading, json_object_get(value, "pieces"), tensor, &used);
+        status = read_extents(reading, json_object_get(value, "pieces"), tensor, &used);
         if (status != WEIR_OK) return status;
-        index->first_spans[i + 1] = used;
+        index->first_extents[i + 1] = used;
     }
     assert(used == pieces);
     return WEIR_OK;
@@ -187,10 +192,11 @@ static int compare_keys(const void *left, const void *right) {
     return strcmp(a->key, b->key);
 }
 
-static int read_texts(const struct reading *reading, const json_t *metadata) {
+static int read_texts(const struct index_reading *reading, const json_t *metadata) {
     struct weir__index *index = reading->index;
     const char *key;
     json_t *value;
+    assert(index->texts == NULL && index->text_count == 0);
     if (!json_is_object(metadata) || json_object_size(metadata) >= UINT32_MAX)
         return refuse(reading, "\"metadata\" is no object");
     size_t count = json_object_size(metadata);
@@ -205,7 +211,7 @@ static int read_texts(const struct reading *reading, const json_t *metadata) {
     return WEIR_OK;
 }
 
-static int read_head(const struct reading *reading, const json_t *root) {
+static int read_head(const struct index_reading *reading, const json_t *root) {
     const char *format = json_string_value(json_object_get(root, "format"));
     uint64_t version = 0;
     char shortened[96];
@@ -221,7 +227,8 @@ static int read_head(const struct reading *reading, const json_t *root) {
 
 int weir__index_read(const struct weir__io *io, const char *path, const char *text, size_t bytes,
                      struct weir__index *index) {
-    const struct reading reading = {io, path, index};
+    assert(path != NULL && text != NULL && index != NULL);
+    const struct index_reading reading = {io, path, index};
     json_error_t fault;
     *index = (struct weir__index){.part_count = 0};
     weir__pool_init(&index->pool, io->allocator);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * The index of a checkpoint's folder: its text, read and checked. Inside io/checkpoint only.
+ * The index of a checkpoint's folder: its text, read and checked. Inside io/archive only.
  */
-#ifndef WEIR_IO_CHECKPOINT_INDEX_H
-#define WEIR_IO_CHECKPOINT_INDEX_H
+#ifndef WEIR_IO_ARCHIVE_INDEX_H
+#define WEIR_IO_ARCHIVE_INDEX_H
 
 #include "base/pool.h"
-#include "io/checkpoint.h"
+#include "io/archive.h"
 
 #include <jansson.h>
 
@@ -15,11 +15,11 @@ struct weir__part {
     const char *name; /**< no path */
     uint64_t bytes, digest;
     struct weir__safetensors *file; /**< NULL: not opened */
-    bool *compared;                 /**< of each of its tensors, whether its digest was; the pool's */
+    bool *compared; /**< of each of its tensors, whether its digest was; the pool's */
 };
 
 /** Where elements `begin` to `end` - 1 of a tensor are. */
-struct weir__span {
+struct weir__extent {
     uint32_t part;
     uint64_t begin, end;
 };
@@ -30,9 +30,9 @@ struct weir__index {
     struct weir__part *parts;
     uint32_t part_count;
     struct weir__safetensor *tensors; /**< by name; data NULL */
-    uint32_t *first_spans;            /**< [tensor_count + 1]: into `spans` */
+    uint32_t *first_extents;          /**< [tensor_count + 1]: into `extents` */
     uint32_t tensor_count;
-    struct weir__span *spans;            /**< of each tensor ascending, without hole or overlap */
+    struct weir__extent *extents;         /**< of each tensor ascending, without hole or overlap */
     struct weir__safetensors_text *texts; /**< by key */
     uint32_t text_count;
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Checkpoints: one safetensors file, or a folder of such files, the parts, which several processes
- * write at once. Both are read alike: a list of tensors and a metadata. (Sharded weights with an
- * index are Hugging Face's; parts of tensors in PyTorch's torch.distributed.checkpoint.)
+ * Archives: training checkpoints and weights on the disk, as one safetensors file, or as a folder
+ * of such files, the parts, which several processes write at once. Both are read alike: a list of
+ * tensors and a metadata. (Sharded weights with an index are Hugging Face's; parts of tensors in
+ * PyTorch's torch.distributed.checkpoint.)
  *
  * A folder holds parts and one index, a JSON object:
  *
@@ -26,48 +27,47 @@
  * Statuses are io/file.h's and safetensors.h's, and WEIR_ERR_FORMAT for an index or a part that is
  * not what was saved. Everything blocks; any thread, one checkpoint by one thread at a time.
  */
-#ifndef WEIR_IO_CHECKPOINT_H
-#define WEIR_IO_CHECKPOINT_H
+#ifndef WEIR_IO_ARCHIVE_H
+#define WEIR_IO_ARCHIVE_H
 
 #include "io/safetensors.h"
 
-#define WEIR__CHECKPOINT_INDEX "weir-checkpoint.json"
+#define WEIR__ARCHIVE_INDEX "weir-checkpoint.json"
 
 /* ---- reading ---- */
 
-struct weir__checkpoint;
+struct weir__archive;
 
 /** Opens a file or a folder. Of a folder the index is read and checked; each part is opened when
- * something of it is first asked for. The caller's: weir__checkpoint_close. */
-int weir__checkpoint_open(const struct weir__io *io, const char *path,
-                          struct weir__checkpoint **checkpoint);
+ * something of it is first asked for. The caller's: weir__archive_close. */
+int weir__archive_open(const struct weir__io *io, const char *path, struct weir__archive **archive);
 /** Accepts NULL. */
-void weir__checkpoint_close(struct weir__checkpoint *checkpoint);
-/** Whether the path is a folder of such files and no others, at least one. */
-bool weir__checkpoint_is_folder(const struct weir__io *io, const char *path);
+void weir__archive_close(struct weir__archive *archive);
+/** Whether the path is a folder with an index, or with parts of a first save and nothing else. */
+bool weir__archive_is_folder(const struct weir__io *io, const char *path);
 /** Whether it is one that may become so: an empty one too. */
-bool weir__checkpoint_takes(const struct weir__io *io, const char *path);
+bool weir__archive_takes(const struct weir__io *io, const char *path);
 
-uint32_t weir__checkpoint_count(const struct weir__checkpoint *checkpoint);
+uint32_t weir__archive_count(const struct weir__archive *archive);
 /** `index` < count. Of a folder's tensor `data` is NULL. */
-const struct weir__safetensor *weir__checkpoint_get(const struct weir__checkpoint *checkpoint,
-                                                    uint32_t index);
+const struct weir__safetensor *weir__archive_get(const struct weir__archive *archive,
+                                                 uint32_t index);
 /** By name; NULL if there is none. */
-const struct weir__safetensor *weir__checkpoint_find(const struct weir__checkpoint *checkpoint,
-                                                     const char *name);
+const struct weir__safetensor *weir__archive_find(const struct weir__archive *archive,
+                                                  const char *name);
 /** A value of the metadata, or NULL. */
-const char *weir__checkpoint_metadata(const struct weir__checkpoint *checkpoint, const char *key);
+const char *weir__archive_metadata(const struct weir__archive *archive, const char *key);
 /** All of them; the checkpoint's. */
-const struct weir__safetensors_text *
-weir__checkpoint_texts(const struct weir__checkpoint *checkpoint, uint32_t *count);
+const struct weir__safetensors_text *weir__archive_texts(const struct weir__archive *archive,
+                                                         uint32_t *count);
 /** What lies at byte `offset` of a tensor: *data and *bytes (1 … the rest), valid until the close.
  * Where it is of a part, the whole piece has been compared with its digest, once. */
-int weir__checkpoint_next(const struct weir__io *io, struct weir__checkpoint *checkpoint,
-                          const struct weir__safetensor *tensor, size_t offset, const void **data,
-                          size_t *bytes);
+int weir__archive_next(const struct weir__io *io, struct weir__archive *archive,
+                       const struct weir__safetensor *tensor, size_t offset, const void **data,
+                       size_t *bytes);
 /** Of all that it holds. Of a folder only the index is read for it, as that vouches for the rest;
  * of a file everything. */
-uint64_t weir__checkpoint_digest(const struct weir__checkpoint *checkpoint);
+uint64_t weir__archive_digest(const struct weir__archive *archive);
 
 /* ---- writing a folder ---- */
 
@@ -77,20 +77,21 @@ void weir__part_name(uint64_t step, uint32_t token, uint32_t rank,
                      char name[WEIR__PART_NAME_BYTES]);
 
 /** A piece to be written: `item` has its data in one place, and its shape if it is whole. */
-struct weir__checkpoint_piece {
+struct weir__archive_piece {
     struct weir__safetensors_item item;
     bool whole;
     uint64_t begin, count; /**< elements, of one that is not */
 };
 
-/** Makes the folder, if there is none. Refused: a file, and a folder with anything else in it. */
-int weir__checkpoint_prepare(const struct weir__io *io, const char *folder);
+/** Makes the folder, if there is none. Refused: a file, and a folder of other files, without an
+ * index. */
+int weir__archive_prepare(const struct weir__io *io, const char *folder);
 /** Writes a part, whole or not at all, and flushes it to the disk. It is in no checkpoint yet. */
-int weir__checkpoint_write(const struct weir__io *io, const char *folder, const char *name,
-                           const struct weir__checkpoint_piece *pieces, uint32_t count);
+int weir__archive_write(const struct weir__io *io, const char *folder, const char *name,
+                        const struct weir__archive_piece *pieces, uint32_t count);
 
 /** What becomes a checkpoint: parts that are there, and what they are together. */
-struct weir__checkpoint_commit {
+struct weir__archive_commit {
     const char *const *parts; /**< names */
     uint32_t part_count;
     const struct weir__safetensors_item *tensors; /**< names, dtypes and shapes alone */
@@ -101,13 +102,13 @@ struct weir__checkpoint_commit {
 /** Compares the parts' headers with that, writes the index, and removes what it does not name. On
  * failure the folder is the former checkpoint; but where only the removal failed, and the message
  * says so, it is the new one. */
-int weir__checkpoint_commit(const struct weir__io *io, const char *folder,
-                            const struct weir__checkpoint_commit *commit);
+int weir__archive_commit(const struct weir__io *io, const char *folder,
+                         const struct weir__archive_commit *commit);
 /** Makes the folder `to` the same checkpoint as `from`, by links to its parts, or copies where
  * there are no links; as a commit. */
-int weir__checkpoint_alias(const struct weir__io *io, const char *from, const char *to);
+int weir__archive_alias(const struct weir__io *io, const char *from, const char *to);
 /** Removes a checkpoint of either kind, and nothing else that lies in a folder (which then stays).
  * That there is none is no failure. */
-int weir__checkpoint_remove(const struct weir__io *io, const char *path);
+int weir__archive_remove(const struct weir__io *io, const char *path);
 
 #endif

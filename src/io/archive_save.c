@@ -3,7 +3,7 @@
  * Writing a folder. The order is what makes it safe: parts and their names are flushed before the
  * index that names them is, and nothing is removed before that has taken its place.
  */
-#include "io/checkpoint_index.h"
+#include "io/archive_index.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +22,7 @@ enum { ENTRIES_MAX = 1 << 24, NAME_SHOWN = 64 }; /* of a folder */
 
 static int join(const struct weir__io *io, const char *folder, const char *name,
                 char path[PATH_MAX]) {
+    assert(folder != NULL && name != NULL && name[0] != 0);
     if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return WEIR_OK;
     return weir__io_fail(io, ENAMETOOLONG, "write", folder);
 }
@@ -53,8 +54,7 @@ static bool is_part(const char *at) {
 }
 
 static bool is_index(const char *name) {
-    return strcmp(name, WEIR__CHECKPOINT_INDEX) == 0 ||
-           strcmp(name, WEIR__CHECKPOINT_INDEX PARTIAL) == 0;
+    return strcmp(name, WEIR__ARCHIVE_INDEX) == 0 || strcmp(name, WEIR__ARCHIVE_INDEX PARTIAL) == 0;
 }
 
 /* What a network's file system calls a file that is open and removed. */
@@ -69,6 +69,7 @@ typedef int visit_fn(const struct weir__io *io, const char *folder, const char *
 
 static int visit_folder(const struct weir__io *io, const char *folder, visit_fn *visit,
                         void *context) {
+    assert(folder != NULL && visit != NULL);
     const struct weir__io_calls *calls = weir__io_calls_of(io);
     DIR *opened = calls->opendir(folder);
     if (opened == NULL) return weir__io_fail(io, errno, "open the folder", folder);
@@ -96,26 +97,35 @@ static int refuse_other(const struct weir__io *io, const char *folder, const cha
                       weir__path_text(folder, shortened), name);
 }
 
-static int note_own(const struct weir__io *io, const char *folder, const char *name,
-                    void *context) {
-    bool *own = context;
+static int note_part(const struct weir__io *io, const char *folder, const char *name,
+                     void *context) {
+    bool *any = context;
     (void)io, (void)folder;
-    *own = *own || is_part(name) || is_index(name);
+    *any = *any || is_part(name);
     return WEIR_OK;
 }
 
-bool weir__checkpoint_is_folder(const struct weir__io *io, const char *path) {
+/* Then whatever else lies there stays, and does no harm. */
+static bool has_index(const struct weir__io *io, const char *folder) {
     struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
-    bool own = false;
-    return weir__checkpoint_takes(io, path) &&
-           visit_folder(&quiet, path, note_own, &own) == WEIR_OK && own;
+    struct stat facts;
+    char path[PATH_MAX];
+    return join(&quiet, folder, WEIR__ARCHIVE_INDEX, path) == WEIR_OK &&
+           weir__io_calls_of(io)->stat(path, &facts) == 0;
 }
 
-bool weir__checkpoint_takes(const struct weir__io *io, const char *path) {
+bool weir__archive_takes(const struct weir__io *io, const char *path) {
     struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
     struct stat facts;
     if (weir__io_calls_of(io)->stat(path, &facts) != 0 || !S_ISDIR(facts.st_mode)) return false;
-    return visit_folder(&quiet, path, refuse_other, NULL) == WEIR_OK;
+    return has_index(io, path) || visit_folder(&quiet, path, refuse_other, NULL) == WEIR_OK;
+}
+
+bool weir__archive_is_folder(const struct weir__io *io, const char *path) {
+    struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
+    bool any = false;
+    if (!weir__archive_takes(io, path)) return false;
+    return has_index(io, path) || (visit_folder(&quiet, path, note_part, &any) == WEIR_OK && any);
 }
 
 /* Such as cannot be flushed need not be. */
@@ -140,7 +150,8 @@ static int flush_parent(const struct weir__io *io, const char *folder) {
     return flush_folder(io, length > 0 ? parent : ".");
 }
 
-int weir__checkpoint_prepare(const struct weir__io *io, const char *folder) {
+int weir__archive_prepare(const struct weir__io *io, const char *folder) {
+    assert(folder != NULL);
     struct stat facts;
     char shortened[96];
     if (weir__io_calls_of(io)->mkdir(folder, 0777) == 0) return flush_parent(io, folder);
@@ -153,7 +164,7 @@ int weir__checkpoint_prepare(const struct weir__io *io, const char *folder) {
                           "cannot save to %s: it is a file, and several processes save a folder: "
                           "name another",
                           weir__path_text(folder, shortened));
-    return visit_folder(io, folder, refuse_other, NULL);
+    return has_index(io, folder) ? WEIR_OK : visit_folder(io, folder, refuse_other, NULL);
 }
 
 /* ---- parts ---- */
@@ -161,7 +172,7 @@ int weir__checkpoint_prepare(const struct weir__io *io, const char *folder) {
 enum { DIGEST_BYTES = 48 };
 
 /* The piece as its part holds it, and the line of metadata that proves it. */
-static int make_item(const struct weir__io *io, const struct weir__checkpoint_piece *piece,
+static int make_item(const struct weir__io *io, const struct weir__archive_piece *piece,
                      struct weir__safetensors_item *item, struct weir__safetensors_text *text,
                      char digest[DIGEST_BYTES]) {
     uint64_t count = piece->whole ? 1 : piece->count;
@@ -180,8 +191,8 @@ static int make_item(const struct weir__io *io, const struct weir__checkpoint_pi
     return WEIR_OK;
 }
 
-int weir__checkpoint_write(const struct weir__io *io, const char *folder, const char *name,
-                           const struct weir__checkpoint_piece *pieces, uint32_t count) {
+int weir__archive_write(const struct weir__io *io, const char *folder, const char *name,
+                        const struct weir__archive_piece *pieces, uint32_t count) {
     assert(is_part(name) && (pieces != NULL || count == 0));
     char path[PATH_MAX];
     struct weir__pool pool;
@@ -205,7 +216,7 @@ out:
 /* ---- the index ---- */
 
 /* A piece in the making. */
-struct found {
+struct located {
     uint32_t tensor, part;
     uint64_t begin, end;
 };
@@ -213,10 +224,10 @@ struct found {
 struct committing {
     const struct weir__io *io;
     const char *folder;
-    const struct weir__checkpoint_commit *commit;
+    const struct weir__archive_commit *commit;
     struct weir__pool pool;
     const struct weir__safetensors_item **by_name;
-    struct found *found;
+    struct located *found;
     uint32_t found_count, found_capacity;
     json_t *files;
 };
@@ -231,15 +242,14 @@ static int compare_items(const void *left, const void *right) {
 }
 
 static int compare_found(const void *left, const void *right) {
-    const struct found *a = left, *b = right;
+    const struct located *a = left, *b = right;
     if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
 /* What a part holds, as its own header says. */
 static int read_piece(struct committing *c, const char *path, uint32_t part,
-                      const struct weir__safetensors *file,
-                      const struct weir__safetensor *tensor) {
+                      const struct weir__safetensors *file, const struct weir__safetensor *tensor) {
     const struct weir__safetensors_item wanted = {.name = tensor->name}, *key = &wanted;
     const struct weir__safetensors_item *const *item = NULL;
     uint32_t count = c->commit->tensor_count;
@@ -251,7 +261,7 @@ static int read_piece(struct committing *c, const char *path, uint32_t part,
                           "%s holds '%.*s', which is not of this checkpoint: save again",
                           weir__path_text(path, shortened), NAME_SHOWN, tensor->name);
     const char *at = strchr(digest, '@');
-    struct found found = {.tensor = (uint32_t)(*item - c->commit->tensors), .part = part};
+    struct located found = {.tensor = (uint32_t)(*item - c->commit->tensors), .part = part};
     found.begin = at != NULL ? strtoull(at + 1, NULL, 10) : 0;
     found.end = found.begin + weir__tensor_elements(tensor);
     if (found.end == found.begin) return WEIR_OK;
@@ -261,6 +271,7 @@ static int read_piece(struct committing *c, const char *path, uint32_t part,
 }
 
 static int read_part(struct committing *c, uint32_t part) {
+    assert(part < c->commit->part_count);
     const char *name = c->commit->parts[part];
     struct weir__safetensors *file = NULL;
     char path[PATH_MAX], digest[24];
@@ -279,6 +290,7 @@ static int read_part(struct committing *c, uint32_t part) {
 
 /* Shape, dtype and pieces, from `*at` of what was found on. */
 static json_t *tensor_facts(const struct committing *c, uint32_t tensor, uint32_t *at) {
+    assert(tensor < c->commit->tensor_count && *at <= c->found_count);
     const struct weir__safetensors_item *item = &c->commit->tensors[tensor];
     const char *dtype = NULL;
     for (uint32_t i = 0; i < WEIR__SAFETENSORS_DTYPES && dtype == NULL; i++)
@@ -289,7 +301,7 @@ static json_t *tensor_facts(const struct committing *c, uint32_t tensor, uint32_
     for (uint32_t i = 0; i < item->rank; i++)
         failed |= json_array_append_new(shape, json_integer(item->shape[i]));
     for (; *at < c->found_count && c->found[*at].tensor == tensor; (*at)++) {
-        const struct found *found = &c->found[*at];
+        const struct located *found = &c->found[*at];
         json_t *piece = json_pack("[I,I,I]", (json_int_t)found->part, (json_int_t)found->begin,
                                   (json_int_t)found->end);
         failed |= json_array_append_new(pieces, piece);
@@ -319,10 +331,11 @@ static int build_index(struct committing *c, json_t *root) {
 /* Whoever writes it reads it first: what has a hole is not committed. */
 static int write_index(const struct weir__io *io, const char *folder, const char *text,
                        size_t bytes) {
+    assert(text != NULL && bytes > 0);
     char path[PATH_MAX];
     struct weir__index index;
     struct weir__file file;
-    int status = join(io, folder, WEIR__CHECKPOINT_INDEX, path);
+    int status = join(io, folder, WEIR__ARCHIVE_INDEX, path);
     if (status != WEIR_OK) return status;
     status = weir__index_read(io, path, text, bytes, &index);
     weir__index_clean_up(&index);
@@ -332,10 +345,11 @@ static int write_index(const struct weir__io *io, const char *folder, const char
     return weir__file_commit(&file);
 }
 
-static bool is_kept(const struct weir__checkpoint_commit *commit, const char *name) {
+static bool is_kept(const struct weir__archive_commit *commit, const char *name) {
+    assert(commit->parts != NULL || commit->part_count == 0);
     for (uint32_t i = 0; i < commit->part_count; i++)
         if (strcmp(commit->parts[i], name) == 0) return true;
-    return strcmp(name, WEIR__CHECKPOINT_INDEX) == 0;
+    return strcmp(name, WEIR__ARCHIVE_INDEX) == 0;
 }
 
 static int remove_superseded(const struct weir__io *io, const char *folder, const char *name,
@@ -349,6 +363,7 @@ static int remove_superseded(const struct weir__io *io, const char *folder, cons
 }
 
 static int commit_index(struct committing *c) {
+    assert(json_array_size(c->files) == c->commit->part_count);
     json_t *root = json_object();
     char *text = NULL;
     int status = root == NULL ? no_memory(c) : build_index(c, root);
@@ -363,8 +378,8 @@ out:
     return status;
 }
 
-int weir__checkpoint_commit(const struct weir__io *io, const char *folder,
-                            const struct weir__checkpoint_commit *commit) {
+int weir__archive_commit(const struct weir__io *io, const char *folder,
+                         const struct weir__archive_commit *commit) {
     assert(commit->part_count > 0);
     struct committing c = {.io = io, .folder = folder, .commit = commit, .files = json_array()};
     weir__pool_init(&c.pool, io->allocator);
@@ -405,10 +420,11 @@ static int copy_file(const struct weir__io *io, const char *from, const char *to
     if (status != WEIR_OK) goto out;
     if ((status = weir__file_begin(io, to, &file)) != WEIR_OK) goto out;
     status = copy_bytes(io, from, descriptor, &file, memory);
-    if (status == WEIR_OK)
-        status = weir__file_commit(&file);
-    else
+    if (status != WEIR_OK) {
         weir__file_abort(&file);
+        goto out;
+    }
+    status = weir__file_commit(&file);
 out:
     weir__release(io->allocator, memory, COPY_BYTES, 1);
     weir__io_calls_of(io)->close(descriptor);
@@ -429,7 +445,7 @@ static int link_part(const struct weir__io *io, const char *from, const char *to
 static int alias_parts(const struct weir__io *io, const char *from, const char *to,
                        const struct weir__bytes *text) {
     struct weir__index index;
-    struct weir__checkpoint_commit commit = {0};
+    struct weir__archive_commit commit = {0};
     int status = weir__index_read(io, from, text->data, text->count, &index);
     if (status != WEIR_OK) goto out;
     const char **names = weir__pool_take(&index.pool, index.part_count, sizeof *names);
@@ -439,7 +455,7 @@ static int alias_parts(const struct weir__io *io, const char *from, const char *
         names[i] = index.parts[i].name;
         if ((status = link_part(io, from, to, names[i])) != WEIR_OK) goto out;
     }
-    commit = (struct weir__checkpoint_commit){.parts = names, .part_count = index.part_count};
+    commit = (struct weir__archive_commit){.parts = names, .part_count = index.part_count};
     if ((status = flush_folder(io, to)) != WEIR_OK) goto out;
     if ((status = write_index(io, to, text->data, text->count)) != WEIR_OK) goto out;
     status = visit_folder(io, to, remove_superseded, &commit);
@@ -448,12 +464,13 @@ out:
     return status;
 }
 
-int weir__checkpoint_alias(const struct weir__io *io, const char *from, const char *to) {
+int weir__archive_alias(const struct weir__io *io, const char *from, const char *to) {
+    assert(from != NULL && to != NULL);
     char path[PATH_MAX];
     struct weir__bytes text = {0};
-    int status = weir__checkpoint_prepare(io, to);
+    int status = weir__archive_prepare(io, to);
     if (status != WEIR_OK) return status;
-    if ((status = join(io, from, WEIR__CHECKPOINT_INDEX, path)) != WEIR_OK) return status;
+    if ((status = join(io, from, WEIR__ARCHIVE_INDEX, path)) != WEIR_OK) return status;
     if ((status = weir__file_read(io, path, INDEX_BYTES_MAX, &text)) != WEIR_OK) return status;
     status = alias_parts(io, from, to, &text);
     weir__bytes_release(io->allocator, &text);
@@ -474,7 +491,8 @@ static int remove_own(const struct weir__io *io, const char *folder, const char 
 }
 
 /* The index first: what is left of it after a failure is no checkpoint, and says so. */
-int weir__checkpoint_remove(const struct weir__io *io, const char *path) {
+int weir__archive_remove(const struct weir__io *io, const char *path) {
+    assert(path != NULL);
     const struct weir__io_calls *calls = weir__io_calls_of(io);
     struct stat facts;
     if (calls->lstat(path, &facts) != 0)
@@ -483,7 +501,7 @@ int weir__checkpoint_remove(const struct weir__io *io, const char *path) {
         return calls->unlink(path) == 0 || errno == ENOENT
                    ? WEIR_OK
                    : weir__io_fail(io, errno, "remove", path);
-    int status = remove_own(io, path, WEIR__CHECKPOINT_INDEX, NULL);
+    int status = remove_own(io, path, WEIR__ARCHIVE_INDEX, NULL);
     if (status != WEIR_OK) return status;
     if ((status = visit_folder(io, path, remove_own, NULL)) != WEIR_OK) return status;
     if (calls->rmdir(path) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
