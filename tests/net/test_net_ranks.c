@@ -27,7 +27,7 @@ struct job {
     struct weir_net_options options;
     const char *load, *save;
     const char *odd_level; /* of rank 1, instead; NULL: as all */
-    const char *odd_load;
+    const char *odd_load, *odd_save;
     bool beside; /* saves by copies, of which the last is not committed */
     uint64_t held[RANKS_MAX];
     char said[RANKS_MAX][256];
@@ -73,7 +73,8 @@ static int run_net(struct job *job, struct weir_net *net, const char *load,
     if ((status = train(job, net)) != WEIR_OK) return status;
     progress.step += STEPS, progress.mini_batch += STEPS;
     if (job->beside && world != NULL) return save_beside(job, net, world, &progress);
-    return weir_net_save(net, job->save, &progress, NULL);
+    bool odd = job->odd_save != NULL && world != NULL && world->rank == 1;
+    return weir_net_save(net, odd ? job->odd_save : job->save, &progress, NULL);
 }
 
 static int run_rank(void *context, struct weir_world *world) {
@@ -359,6 +360,27 @@ static void refuse_odd(const char *level, const char *load, int status, const ch
     gpt_clean_up(&gpt);
 }
 
+/* Nor does what the other ranks wrote stay. */
+static void test_a_save_that_one_rank_cannot_write_leaves_the_former(void) {
+    const struct threads_options how = {.ranks = 2, .seed = test_random_u64(), .delay = 10};
+    struct gpt gpt;
+    char files[16];
+    gpt_init(&gpt);
+    gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
+    gpt_run(&gpt, 2, 2, NULL, gpt.paths.together[0]);
+    gpt.job.load = gpt.paths.together[0];
+    gpt.job.odd_save = "/none/folder";
+    struct threads_world *world = threads_world_new(&how);
+    EXPECT_STATUS(threads_world_run(world, run_rank, &gpt.job), WEIR_OK);
+    threads_world_destroy(world);
+    EXPECT_STATUS(gpt.job.statuses[0], WEIR_ERR_PEER);
+    EXPECT_STATUS(gpt.job.statuses[1], WEIR_ERR_IO);
+    expect_same(gpt.paths.alone[0], gpt.paths.together[0], gpt.paths.exported);
+    test_shell(files, sizeof files, "printf %%s $(ls %s | wc -l)", gpt.paths.together[0]);
+    EXPECT_EQ_STR(files, "3");
+    gpt_clean_up(&gpt);
+}
+
 /* One byte of the second rank's numbers is another. */
 static void test_a_folder_with_a_damaged_part_is_loaded_by_none(void) {
     struct gpt gpt;
@@ -397,6 +419,7 @@ WEIR_TEST_SUITE(net_ranks, TEST(ranks_write_what_one_process_writes),
                 TEST(any_number_of_ranks_and_stages_goes_on),
                 TEST(copies_are_written_beside_training_and_then_committed),
                 TEST(parameters_in_pieces_are_loaded),
+                TEST(a_save_that_one_rank_cannot_write_leaves_the_former),
                 TEST(a_folder_with_a_damaged_part_is_loaded_by_none),
                 TEST(ranks_by_other_levels_are_refused),
                 TEST(a_file_that_one_rank_lacks_is_loaded_by_none))
