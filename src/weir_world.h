@@ -14,8 +14,9 @@
  * sent before its receive began may be kept by the world, or wait at its sender.
  *
  * Errors. Statuses as in weir.h; WEIR_ERR_PEER where a peer or the way to it failed (a rank that is
- * lost fails all calls at once, whomever they name), or a message was longer than its receive has room for. `reason` says why in words. After any failure the world
- * is of no use but for `abort` and `close`.
+ * lost fails all calls at once, whomever they name), or a message was longer than its receive has
+ * room for. `reason` says why in words. After any failure the world is of no use but for `abort`
+ * and `close`.
  *
  * A pipe in a world. Every rank builds the same pipe, of the same options, and then every call that
  * names the pipe is made on all of them, in the same order, with the same arguments. Rank r of R
@@ -96,8 +97,8 @@ struct weir_world_calls {
     /** Ends all ranks of the world as soon as can be, this process too, with that exit status; does
      * not return where the world can do that. */
     void (*abort)(void *context, int exit_status);
-    /** Blocks until every rank has come. Collective. Nothing may be under way. After a loss it
-     * leaves MPI as it is. */
+    /** Blocks until every rank has come. Collective. Nothing may be under way. Where a rank
+     * is lost it leaves MPI as it is. */
     void (*close)(void *context);
 };
 
@@ -113,18 +114,18 @@ struct weir_world {
 };
 
 /** Why a rank is of no more use to the others. */
-enum weir_loss_how {
-    WEIR_LOSS_DEAD,    /**< its process ended without a close */
-    WEIR_LOSS_SILENT,  /**< not heard of for the time-out: stopped, or its host is down or cut off */
-    WEIR_LOSS_ABORTED, /**< it called `abort` */
-    WEIR_LOSS_ABSENT   /**< somebody did not come to the start; nobody knows who */
+enum weir_lost_how {
+    WEIR_LOST_DEAD,   /**< its process ended without a close */
+    WEIR_LOST_SILENT, /**< not heard of for the time-out: stopped, or its host is down or cut off */
+    WEIR_LOST_ABORTED, /**< it called `abort` */
+    WEIR_LOST_ABSENT   /**< somebody did not come to the start; nobody knows who */
 };
 
-/** A loss. All ranks that live are told the same rank: the one that was missed first. */
-struct weir_loss {
+/** A rank that is lost. All that live are told the same one, which was missed first. */
+struct weir_lost {
     size_t size;
     uint32_t rank; /**< this process's own: the others have gone on without it */
-    enum weir_loss_how how;
+    enum weir_lost_how how;
     uint32_t count;  /**< of ranks that are lost, at this moment */
     bool speaks;     /**< this rank is the one to say so: the lowest that lives */
     int exit_status; /**< ABORTED: what it ended all with */
@@ -144,23 +145,27 @@ struct weir_world_options {
      * world fail with WEIR_ERR_PEER from a moment before, but a thread that is inside MPI may never
      * come back: who must end then does so here, by _exit. Where this is given, SIGSEGV and SIGBUS
      * inside MPI's calls are held up for the time-out, since an MPI may read what a dead peer left:
-     * so the loss is told first. */
-    void (*lost)(void *context, const struct weir_loss *loss);
+     * so the lost rank is told first; and SIGUSR1 is caught, unless the program does, by which
+     * MPICH's launcher tells of a process that has failed. */
+    void (*lost)(void *context, const struct weir_lost *lost);
     void *context; /**< of `lost` */
 };
 /** Ten seconds, and nobody is called. */
-#define WEIR_WORLD_OPTIONS_INIT {sizeof(struct weir_world_options), NULL, 10.0, NULL, NULL}
+#define WEIR_WORLD_OPTIONS_INIT                                                                    \
+    { sizeof(struct weir_world_options), NULL, 10.0, NULL, NULL }
 
 /** Joins the world that a launcher (mpiexec, srun) started this process in, by the first MPI that
- * is found: what `options->library` (`options` NULL: WEIR_WORLD_OPTIONS_INIT) names (NULL: the environment's WEIR_MPI), else libmpi_abi.so.1 beside
- * the mpiexec of PATH (../lib), else libweir_mpi.so beside the program or in its ../lib, else
- * libmpi_abi.so.1 of the loader's path. It must have MPI 5's standard ABI, or be libweir_mpi.so:
- * what build/mpi_shim.c becomes by another MPI's mpicc. Each is opened at run time and stays;
- * nothing is linked. Blocks, for every rank must come; on the thread that will call close.
+ * is found: what `options->library` (`options` NULL: WEIR_WORLD_OPTIONS_INIT) names (NULL: the
+ * environment's WEIR_MPI), else libmpi_abi.so.1 beside the mpiexec of PATH (../lib), else
+ * libweir_mpi.so beside the program or in its ../lib, else libmpi_abi.so.1 of the loader's path. It
+ * must have MPI 5's standard ABI, or be libweir_mpi.so: what build/mpi_shim.c becomes by another
+ * MPI's mpicc. Each is opened at run time and stays; nothing is linked. Blocks, for every rank must
+ * come; on the thread that will call close.
  *
  * Ranks are watched over by a thread and by TCP connections between them, from before MPI starts
- * until close: a rank that dies, or is silent for the time-out, is a loss (weir_loss), and so are
- * ranks that have not all come here within WEIR_JOIN_TIMEOUTS of it. What no connection leads to is said in world->warning, and left to what MPI tells.
+ * until close: a rank that dies, or is silent for the time-out, is lost (weir_lost), and so is one
+ * of ranks that have not all come here within WEIR_JOIN_TIMEOUTS of it. What no connection leads to
+ * is said in world->warning, and left to what MPI tells.
  *
  * A process of no launcher, or of one that started it alone, is a world of one and needs no MPI.
  * Close ends MPI, which cannot start again in this process; a program that started MPI itself, with

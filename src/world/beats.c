@@ -3,7 +3,7 @@
  * of a peer is the thread's own, but for what `lock` protects. */
 #include "world/beats.h"
 
-#include "world/guard.h"
+#include "world/hold.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long losses are gathered before they are told: of a host that goes all ranks are. */
+/* How long lost ranks are gathered before they are told: with a host all of its ranks go. */
 enum { GATHER_MS = 150 };
 /* An address that does not answer may be one of another network. */
 enum { TRY_MS = 250, TRY_MOST_MS = 2000, CONNECT_MS = 10000 };
@@ -26,17 +26,17 @@ enum { GUESTS = 64, FAREWELL_MS = 500, TOLD_MS = 200 };
 
 enum state {
     APART,    /* not connected yet, nor given up */
-    JOINED,   /* notes go both ways */
-    LEFT,     /* has said goodbye, or ends for another's loss */
+    JOINED,   /* words go both ways */
+    LEFT,     /* has said goodbye, or ends because another is lost */
     LOST,     /* dead or silent */
     UNREACHED /* by no address: only MPI tells of it */
 };
 
 struct peer {
-    struct weir__place place;
+    struct weir__door door;
     enum state state;
-    struct weir__link link;
-    bool leaves;    /* it has told of a loss: then it ends too */
+    struct weir__wire wire;
+    bool leaves;    /* it has told of a lost one: then it ends too */
     bool greeted;   /* apart: our hello is on its way */
     bool refused;   /* a near one whose door is closed: it is dead */
     uint32_t tries; /* of its ways, over and over */
@@ -45,7 +45,7 @@ struct peer {
 
 /* Somebody who connected and has not said who that is. */
 struct guest {
-    struct weir__link link;
+    struct weir__wire wire;
     uint64_t since;
 };
 
@@ -53,7 +53,7 @@ enum wish { WISH_NOTHING, WISH_ABORT, WISH_END };
 
 struct weir__beats {
     struct weir__beats_options options;
-    struct weir__place place;
+    struct weir__door door;
     pthread_t thread;
     int listener, wake; /* wake: an eventfd; written by anybody, read by the thread */
     uint64_t timeout, interval, limit;
@@ -73,15 +73,15 @@ struct weir__beats {
     bool wish_done;
     enum wish wish;
     int exit_status;
-    struct weir_loss loss;
-    _Atomic bool has_lost; /* set under `lock`, once `loss` is there */
+    struct weir_lost lost;
+    _Atomic bool has_lost; /* set under `lock`, once `lost` is there */
     _Atomic bool settled;
 };
 
 /* ---- what anybody may ask ---- */
 
-const struct weir__place *weir__beats_place(const struct weir__beats *beats) {
-    return &beats->place;
+const struct weir__door *weir__beats_door(const struct weir__beats *beats) {
+    return &beats->door;
 }
 
 bool weir__beats_has_lost(const struct weir__beats *beats) {
@@ -102,8 +102,7 @@ bool weir__beats_wait_lost(struct weir__beats *beats, uint32_t milliseconds) {
     struct timespec until = after_ms(milliseconds);
     pthread_mutex_lock(&beats->lock);
     while (!beats->has_lost &&
-           pthread_cond_timedwait(&beats->changed, &beats->lock, &until) != ETIMEDOUT) {
-    }
+           pthread_cond_timedwait(&beats->changed, &beats->lock, &until) != ETIMEDOUT) {}
     bool lost = beats->has_lost;
     pthread_mutex_unlock(&beats->lock);
     return lost;
@@ -112,7 +111,7 @@ bool weir__beats_wait_lost(struct weir__beats *beats, uint32_t milliseconds) {
 void weir__beats_tell(struct weir__beats *beats, char *text, size_t capacity) {
     pthread_mutex_lock(&beats->lock);
     assert(beats->has_lost && capacity > 0);
-    snprintf(text, capacity, "%s", beats->loss.text);
+    snprintf(text, capacity, "%s", beats->lost.text);
     pthread_mutex_unlock(&beats->lock);
 }
 
@@ -123,78 +122,78 @@ static void wake(struct weir__beats *beats) {
     (void)written;
 }
 
-/* ---- losses ---- */
+/* ---- who is lost ---- */
 
-static void describe(struct weir__beats *beats, struct weir_loss *loss) {
+static void describe(struct weir__beats *beats, struct weir_lost *lost) {
     char who[128];
-    if (loss->rank == beats->rank && loss->how != WEIR_LOSS_ABSENT)
-        snprintf(who, sizeof who, "this process, rank %u on %s,", loss->rank, loss->host);
+    if (lost->rank == beats->rank && lost->how != WEIR_LOST_ABSENT)
+        snprintf(who, sizeof who, "this process, rank %u on %s,", lost->rank, lost->host);
     else
-        snprintf(who, sizeof who, "rank %u on %s", loss->rank, loss->host);
-    const char *more = loss->count > 1 ? " (not the only one)" : "";
-    switch (loss->how) {
-    case WEIR_LOSS_DEAD:
-        snprintf(loss->text, sizeof loss->text, "%s is lost%s: its process has ended", who, more);
+        snprintf(who, sizeof who, "rank %u on %s", lost->rank, lost->host);
+    const char *more = lost->count > 1 ? " (not the only one)" : "";
+    switch (lost->how) {
+    case WEIR_LOST_DEAD:
+        snprintf(lost->text, sizeof lost->text, "%s is lost%s: its process has ended", who, more);
         break;
-    case WEIR_LOSS_SILENT:
-        snprintf(loss->text, sizeof loss->text,
+    case WEIR_LOST_SILENT:
+        snprintf(lost->text, sizeof lost->text,
                  "%s is lost%s: nothing was heard of it for %.1f s (it is stopped, or its host is "
                  "down or cut off)",
-                 who, more, loss->seconds);
+                 who, more, lost->seconds);
         break;
-    case WEIR_LOSS_ABORTED:
-        snprintf(loss->text, sizeof loss->text, "%s has ended the run (exit %d)", who,
-                 loss->exit_status);
+    case WEIR_LOST_ABORTED:
+        snprintf(lost->text, sizeof lost->text, "%s has ended the run (exit %d)", who,
+                 lost->exit_status);
         break;
-    case WEIR_LOSS_ABSENT:
-        snprintf(loss->text, sizeof loss->text,
+    case WEIR_LOST_ABSENT:
+        snprintf(lost->text, sizeof lost->text,
                  "a rank is lost: %s before all had come together, %.1f s after this one's start",
-                 weir__guard_has_heard() ? "a process has failed" : "it did not come",
-                 loss->seconds);
+                 weir__hold_has_heard() ? "a process has failed" : "it did not come",
+                 lost->seconds);
         break;
     }
 }
 
 /* The lowest rank that lives, as far as is known here, and has not been given up itself. */
 static bool has_the_word(const struct weir__beats *beats) {
-    const struct weir_loss *loss = &beats->loss;
-    if (loss->how == WEIR_LOSS_ABORTED) return false;
-    if (loss->how == WEIR_LOSS_ABSENT) return true;
+    const struct weir_lost *lost = &beats->lost;
+    if (lost->how == WEIR_LOST_ABORTED) return false;
+    if (lost->how == WEIR_LOST_ABSENT) return true;
     for (uint32_t r = 0; r < beats->rank; r++)
         if (beats->peers[r].state != LOST) return false;
-    return loss->rank != beats->rank;
+    return lost->rank != beats->rank;
 }
 
-static void send_to_all(struct weir__beats *beats, const struct weir__note *note) {
+static void send_to_all(struct weir__beats *beats, const struct weir__word *word) {
     for (uint32_t r = 0; r < beats->rank_count; r++)
         if (r != beats->rank && beats->peers[r].state == JOINED)
-            (void)weir__link_send(&beats->peers[r].link, note);
+            (void)weir__wire_send(&beats->peers[r].wire, word);
 }
 
-/* The first loss is the one that all name; but who ends all may be heard only after those that it
- * has ended. */
-static void lose(struct weir__beats *beats, struct weir_loss loss) {
+/* The first that is missed is the one that all name; but who ends all may be heard only after those
+ * that it has ended. */
+static void lose(struct weir__beats *beats, struct weir_lost lost) {
     bool first = !beats->has_lost;
-    bool replaces = loss.how == WEIR_LOSS_ABORTED && beats->loss.how != WEIR_LOSS_ABORTED;
+    bool replaces = lost.how == WEIR_LOST_ABORTED && beats->lost.how != WEIR_LOST_ABORTED;
     if (beats->told || (!first && !replaces)) return;
     if (first) beats->lost_at = weir__now_ns();
     pthread_mutex_lock(&beats->lock);
-    loss.size = sizeof loss;
-    const char *host = loss.rank < beats->rank_count && loss.rank != beats->rank
-                           ? beats->peers[loss.rank].place.host
-                           : beats->place.host;
-    snprintf(loss.host, sizeof loss.host, "%s", host);
-    loss.count = 1;
-    describe(beats, &loss);
-    beats->loss = loss;
+    lost.size = sizeof lost;
+    const char *host = lost.rank < beats->rank_count && lost.rank != beats->rank
+                           ? beats->peers[lost.rank].door.host
+                           : beats->door.host;
+    snprintf(lost.host, sizeof lost.host, "%s", host);
+    lost.count = 1;
+    describe(beats, &lost);
+    beats->lost = lost;
     atomic_store_explicit(&beats->has_lost, true, memory_order_release);
     pthread_cond_broadcast(&beats->changed);
     pthread_mutex_unlock(&beats->lock);
-    const struct weir__note note = {.kind = WEIR__NOTE_LOST,
-                                    .rank = loss.rank,
-                                    .how = loss.how,
-                                    .number = (uint32_t)(loss.seconds * 1000)};
-    if (loss.how != WEIR_LOSS_ABORTED && loss.how != WEIR_LOSS_ABSENT) send_to_all(beats, &note);
+    const struct weir__word word = {.kind = WEIR__WORD_LOST,
+                                    .rank = lost.rank,
+                                    .how = lost.how,
+                                    .number = (uint32_t)(lost.seconds * 1000)};
+    if (lost.how != WEIR_LOST_ABORTED && lost.how != WEIR_LOST_ABSENT) send_to_all(beats, &word);
 }
 
 /* Lets everybody have heard of it first, and counts who else is lost. */
@@ -206,17 +205,17 @@ static void tell_loss(struct weir__beats *beats) {
     uint32_t count = 0;
     for (uint32_t r = 0; beats->peers != NULL && r < beats->rank_count; r++)
         count += beats->peers[r].state == LOST;
-    if (count > 0) beats->loss.count = count;
-    beats->loss.speaks = has_the_word(beats);
-    describe(beats, &beats->loss);
-    struct weir_loss loss = beats->loss;
+    if (count > 0) beats->lost.count = count;
+    beats->lost.speaks = has_the_word(beats);
+    describe(beats, &beats->lost);
+    struct weir_lost lost = beats->lost;
     pthread_mutex_unlock(&beats->lock);
-    if (beats->options.lost != NULL) beats->options.lost(beats->options.context, &loss);
+    if (beats->options.lost != NULL) beats->options.lost(beats->options.context, &lost);
 }
 
 static void set_state(struct weir__beats *beats, struct peer *peer, enum state state) {
     if (state == JOINED) peer->heard = weir__now_ns();
-    if (state == LOST || state == LEFT) weir__link_close(&peer->link);
+    if (state == LOST || state == LEFT) weir__wire_close(&peer->wire);
     pthread_mutex_lock(&beats->lock);
     beats->apart -= peer->state == APART;
     peer->state = state;
@@ -224,43 +223,43 @@ static void set_state(struct weir__beats *beats, struct peer *peer, enum state s
     pthread_mutex_unlock(&beats->lock);
 }
 
-static void lose_peer(struct weir__beats *beats, struct peer *peer, enum weir_loss_how how,
+static void lose_peer(struct weir__beats *beats, struct peer *peer, enum weir_lost_how how,
                       uint64_t silent_ns) {
     set_state(beats, peer, peer->leaves ? LEFT : LOST);
     if (peer->state == LEFT) return;
-    lose(beats, (struct weir_loss){.rank = (uint32_t)(peer - beats->peers),
+    lose(beats, (struct weir_lost){.rank = (uint32_t)(peer - beats->peers),
                                    .how = how,
                                    .seconds = (double)silent_ns * 1e-9});
 }
 
 /* ---- connecting ---- */
 
-static struct weir__note hello_to(const struct weir__beats *beats, const struct peer *peer) {
-    struct weir__note note = {.kind = WEIR__NOTE_HELLO, .rank = beats->rank};
-    memcpy(note.token, peer->place.token, sizeof note.token);
-    return note;
+static struct weir__word hello_to(const struct weir__beats *beats, const struct peer *peer) {
+    struct weir__word word = {.kind = WEIR__WORD_HELLO, .rank = beats->rank};
+    memcpy(word.token, peer->door.token, sizeof word.token);
+    return word;
 }
 
-static bool is_hello(const struct weir__beats *beats, const struct weir__note *note) {
-    return note->kind == WEIR__NOTE_HELLO && note->rank < beats->rank_count &&
-           memcmp(note->token, beats->place.token, sizeof note->token) == 0;
+static bool is_hello(const struct weir__beats *beats, const struct weir__word *word) {
+    return word->kind == WEIR__WORD_HELLO && word->rank < beats->rank_count &&
+           memcmp(word->token, beats->door.token, sizeof word->token) == 0;
 }
 
 /* One address after the other, with more patience each time round. A near one that is gone refuses
  * on loopback, which no firewall does. */
 static void try_next(struct weir__beats *beats, struct peer *peer, uint64_t now) {
-    uint32_t ways = weir__place_ways(&beats->place, &peer->place);
-    bool near = weir__place_is_near(&beats->place, &peer->place);
+    uint32_t ways = weir__door_ways(&beats->door, &peer->door);
+    bool near = weir__door_is_near(&beats->door, &peer->door);
     bool on_loopback = near && peer->tries % ways == 0;
-    weir__link_close(&peer->link);
+    weir__wire_close(&peer->wire);
     peer->greeted = false;
     peer->tried = now;
-    peer->link.descriptor = weir__place_connect(&beats->place, &peer->place, peer->tries++ % ways);
-    peer->refused = peer->link.descriptor < 0 && on_loopback && errno == ECONNREFUSED;
+    peer->wire.descriptor = weir__door_connect(&beats->door, &peer->door, peer->tries++ % ways);
+    peer->refused = peer->wire.descriptor < 0 && on_loopback && errno == ECONNREFUSED;
 }
 
 static uint64_t patience(const struct weir__beats *beats, const struct peer *peer) {
-    uint32_t ways = weir__place_ways(&beats->place, &peer->place);
+    uint32_t ways = weir__door_ways(&beats->door, &peer->door);
     uint64_t ns = TRY_MS * MS, most = TRY_MOST_MS * MS;
     assert(ways > 0);
     for (uint32_t round = peer->tries / ways; round > 0 && ns < most; round--) ns *= 2;
@@ -269,15 +268,15 @@ static uint64_t patience(const struct weir__beats *beats, const struct peer *pee
 
 /* A near one that does not come is stopped; one that is far may be behind a firewall. */
 static void connect_to(struct weir__beats *beats, struct peer *peer, uint64_t now) {
-    bool ours = peer < &beats->peers[beats->rank], open = peer->place.port != 0;
-    bool near = weir__place_is_near(&beats->place, &peer->place);
+    bool ours = peer < &beats->peers[beats->rank], open = peer->door.port != 0;
+    bool near = weir__door_is_near(&beats->door, &peer->door);
     bool late = now - beats->met > CONNECT_MS * MS;
     if (peer->refused) {
-        lose_peer(beats, peer, WEIR_LOSS_DEAD, 0);
+        lose_peer(beats, peer, WEIR_LOST_DEAD, 0);
     } else if (late && near && open) {
-        lose_peer(beats, peer, WEIR_LOSS_SILENT, now - beats->met);
-    } else if (late || (ours ? !open : beats->place.port == 0)) {
-        weir__link_close(&peer->link);
+        lose_peer(beats, peer, WEIR_LOST_SILENT, now - beats->met);
+    } else if (late || (ours ? !open : beats->door.port == 0)) {
+        weir__wire_close(&peer->wire);
         set_state(beats, peer, UNREACHED);
     } else if (ours && (peer->tried == 0 || now - peer->tried >= patience(beats, peer))) {
         try_next(beats, peer, now);
@@ -293,47 +292,47 @@ static void connect_all(struct weir__beats *beats, uint64_t now) {
 /* Who connects says hello, is answered with hello, and sends its first beat: then both know. A
  * connection that ends before is tried again. */
 static void go_on_connecting(struct weir__beats *beats, struct peer *peer) {
-    static const struct weir__note beat = {.kind = WEIR__NOTE_BEAT};
-    struct weir__note note = hello_to(beats, peer);
+    static const struct weir__word beat = {.kind = WEIR__WORD_BEAT};
+    struct weir__word word = hello_to(beats, peer);
     bool ours = peer < &beats->peers[beats->rank];
-    if (!peer->greeted) peer->greeted = weir__link_send(&peer->link, &note);
-    enum weir__link_news news =
-        peer->greeted ? weir__link_receive(&peer->link, &note) : WEIR__LINK_OVER;
-    if (news == WEIR__LINK_NOTHING) return;
-    bool good = news == WEIR__LINK_NOTE;
-    if (good && ours) good = is_hello(beats, &note) && &beats->peers[note.rank] == peer;
-    if (good && ours) good = weir__link_send(&peer->link, &beat);
+    if (!peer->greeted) peer->greeted = weir__wire_send(&peer->wire, &word);
+    enum weir__wire_news news =
+        peer->greeted ? weir__wire_receive(&peer->wire, &word) : WEIR__WIRE_OVER;
+    if (news == WEIR__WIRE_NOTHING) return;
+    bool good = news == WEIR__WIRE_NOTE;
+    if (good && ours) good = is_hello(beats, &word) && &beats->peers[word.rank] == peer;
+    if (good && ours) good = weir__wire_send(&peer->wire, &beat);
     if (good)
         set_state(beats, peer, JOINED);
     else
-        weir__link_close(&peer->link);
+        weir__wire_close(&peer->wire);
 }
 
-static void answer(struct weir__beats *beats, struct guest *guest, const struct weir__note *note) {
-    if (!is_hello(beats, note) || note->rank <= beats->rank) goto refuse;
-    struct peer *peer = &beats->peers[note->rank];
+static void answer(struct weir__beats *beats, struct guest *guest, const struct weir__word *word) {
+    if (!is_hello(beats, word) || word->rank <= beats->rank) goto refuse;
+    struct peer *peer = &beats->peers[word->rank];
     if (peer->state != APART) goto refuse;
-    const struct weir__note hello = hello_to(beats, peer);
-    if (!weir__link_send(&guest->link, &hello)) goto refuse;
-    weir__link_close(&peer->link);
-    peer->link = guest->link;
+    const struct weir__word hello = hello_to(beats, peer);
+    if (!weir__wire_send(&guest->wire, &hello)) goto refuse;
+    weir__wire_close(&peer->wire);
+    peer->wire = guest->wire;
     peer->greeted = true;
-    guest->link = (struct weir__link){.descriptor = -1};
+    guest->wire = (struct weir__wire){.descriptor = -1};
     return;
 refuse:
-    weir__link_close(&guest->link);
+    weir__wire_close(&guest->wire);
 }
 
 static void hear_guests(struct weir__beats *beats, uint64_t now) {
     for (uint32_t i = 0; i < GUESTS; i++) {
         struct guest *guest = &beats->guests[i];
-        struct weir__note note;
-        if (guest->link.descriptor < 0) continue;
-        enum weir__link_news news = weir__link_receive(&guest->link, &note);
-        if (news == WEIR__LINK_NOTE)
-            answer(beats, guest, &note);
-        else if (news == WEIR__LINK_OVER || now - guest->since > CONNECT_MS * MS)
-            weir__link_close(&guest->link);
+        struct weir__word word;
+        if (guest->wire.descriptor < 0) continue;
+        enum weir__wire_news news = weir__wire_receive(&guest->wire, &word);
+        if (news == WEIR__WIRE_NOTE)
+            answer(beats, guest, &word);
+        else if (news == WEIR__WIRE_OVER || now - guest->since > CONNECT_MS * MS)
+            weir__wire_close(&guest->wire);
     }
 }
 
@@ -341,53 +340,52 @@ static void hear_guests(struct weir__beats *beats, uint64_t now) {
 static void take_guests(struct weir__beats *beats, uint64_t now) {
     for (uint32_t i = 0; i < GUESTS && beats->listener >= 0; i++) {
         struct guest *guest = &beats->guests[i];
-        if (guest->link.descriptor >= 0) continue;
-        int descriptor = weir__place_accept(beats->listener);
+        if (guest->wire.descriptor >= 0) continue;
+        int descriptor = weir__door_accept(beats->listener);
         if (descriptor < 0) return;
-        *guest = (struct guest){.link = {.descriptor = descriptor}, .since = now};
+        *guest = (struct guest){.wire = {.descriptor = descriptor}, .since = now};
     }
 }
 
-/* ---- notes ---- */
+/* ---- words ---- */
 
-static void read_note(struct weir__beats *beats, struct peer *peer, const struct weir__note *note) {
+static void read_word(struct weir__beats *beats, struct peer *peer, const struct weir__word *word) {
     uint32_t from = (uint32_t)(peer - beats->peers);
-    switch (note->kind) {
-    case WEIR__NOTE_LOST:
+    switch (word->kind) {
+    case WEIR__WORD_LOST:
         peer->leaves = true;
-        if (note->rank >= beats->rank_count || note->how > WEIR_LOSS_SILENT) return;
-        if (note->rank != beats->rank && beats->peers[note->rank].state == JOINED)
-            set_state(beats, &beats->peers[note->rank], LOST);
-        lose(beats, (struct weir_loss){.rank = note->rank,
-                                       .how = (enum weir_loss_how)note->how,
-                                       .seconds = note->number * 1e-3});
+        if (word->rank >= beats->rank_count || word->how > WEIR_LOST_SILENT) return;
+        if (word->rank != beats->rank && beats->peers[word->rank].state == JOINED)
+            set_state(beats, &beats->peers[word->rank], LOST);
+        lose(beats, (struct weir_lost){.rank = word->rank,
+                                       .how = (enum weir_lost_how)word->how,
+                                       .seconds = word->number * 1e-3});
         return;
-    case WEIR__NOTE_ABORT:
+    case WEIR__WORD_ABORT:
         peer->leaves = true;
-        lose(beats, (struct weir_loss){.rank = from,
-                                       .how = WEIR_LOSS_ABORTED,
-                                       .exit_status = (int)note->number});
+        lose(beats, (struct weir_lost){
+                        .rank = from, .how = WEIR_LOST_ABORTED, .exit_status = (int)word->number});
         return;
-    case WEIR__NOTE_BYE: set_state(beats, peer, LEFT); return;
+    case WEIR__WORD_BYE: set_state(beats, peer, LEFT); return;
     default: return; /* a beat */
     }
 }
 
 static void hear(struct weir__beats *beats, struct peer *peer, uint64_t now) {
-    struct weir__note note;
+    struct weir__word word;
     while (peer->state == JOINED) {
-        enum weir__link_news news = weir__link_receive(&peer->link, &note);
-        if (news == WEIR__LINK_OVER) lose_peer(beats, peer, WEIR_LOSS_DEAD, 0);
-        if (news != WEIR__LINK_NOTE) return;
+        enum weir__wire_news news = weir__wire_receive(&peer->wire, &word);
+        if (news == WEIR__WIRE_OVER) lose_peer(beats, peer, WEIR_LOST_DEAD, 0);
+        if (news != WEIR__WIRE_NOTE) return;
         peer->heard = now;
-        read_note(beats, peer, &note);
+        read_word(beats, peer, &word);
     }
 }
 
 static void hear_all(struct weir__beats *beats, uint64_t now) {
     for (uint32_t r = 0; r < beats->rank_count; r++) {
         struct peer *peer = &beats->peers[r];
-        if (r != beats->rank && peer->state == APART && peer->link.descriptor >= 0)
+        if (r != beats->rank && peer->state == APART && peer->wire.descriptor >= 0)
             go_on_connecting(beats, peer);
         if (r != beats->rank && peer->state == JOINED) hear(beats, peer, now);
     }
@@ -404,15 +402,15 @@ static void judge(struct weir__beats *beats, uint64_t now) {
         peer->heard += forgiven;
         if (peer->heard > now) peer->heard = now;
         if (now - peer->heard > beats->timeout)
-            lose_peer(beats, peer, WEIR_LOSS_SILENT, now - peer->heard);
+            lose_peer(beats, peer, WEIR_LOST_SILENT, now - peer->heard);
     }
 }
 
 static void beat(struct weir__beats *beats, uint64_t now) {
-    const struct weir__note note = {.kind = WEIR__NOTE_BEAT};
+    const struct weir__word word = {.kind = WEIR__WORD_BEAT};
     if (now - beats->beaten < beats->interval) return;
     beats->beaten = now;
-    send_to_all(beats, &note);
+    send_to_all(beats, &word);
 }
 
 /* ---- the thread ---- */
@@ -424,17 +422,17 @@ static struct pollfd watch(int descriptor, bool connects) {
 static void wait_for_news(struct weir__beats *beats) {
     struct pollfd few[2 + GUESTS], *polled = beats->polled != NULL ? beats->polled : few;
     uint32_t count = 0;
-    bool apart = beats->apart > 0;
+    bool apart = beats->met != 0 && beats->apart > 0;
     polled[count++] = watch(beats->wake, false);
     if (beats->listener >= 0 && beats->rank_count > 0)
         polled[count++] = watch(beats->listener, false);
     for (uint32_t i = 0; i < GUESTS; i++)
-        if (beats->guests[i].link.descriptor >= 0)
-            polled[count++] = watch(beats->guests[i].link.descriptor, false);
+        if (beats->guests[i].wire.descriptor >= 0)
+            polled[count++] = watch(beats->guests[i].wire.descriptor, false);
     for (uint32_t r = 0; r < beats->rank_count; r++) {
         const struct peer *peer = &beats->peers[r];
-        if (r != beats->rank && peer->link.descriptor >= 0)
-            polled[count++] = watch(peer->link.descriptor, peer->state == APART && !peer->greeted);
+        if (r != beats->rank && peer->wire.descriptor >= 0)
+            polled[count++] = watch(peer->wire.descriptor, peer->state == APART && !peer->greeted);
     }
     uint64_t ms = beats->interval / MS;
     if (apart && ms > 50) ms = 50;
@@ -448,11 +446,11 @@ static void wait_for_news(struct weir__beats *beats) {
 static bool grant_wish(struct weir__beats *beats) {
     pthread_mutex_lock(&beats->lock);
     enum wish wish = beats->wish_done ? WISH_NOTHING : beats->wish;
-    struct weir__note note = {.kind = WEIR__NOTE_ABORT, .number = (uint32_t)beats->exit_status};
+    struct weir__word word = {.kind = WEIR__WORD_ABORT, .number = (uint32_t)beats->exit_status};
     pthread_mutex_unlock(&beats->lock);
     if (wish == WISH_NOTHING) return false;
-    if (wish == WISH_END) note.kind = WEIR__NOTE_BYE;
-    send_to_all(beats, &note);
+    if (wish == WISH_END) word.kind = WEIR__WORD_BYE;
+    send_to_all(beats, &word);
     pthread_mutex_lock(&beats->lock);
     beats->wish_done = true;
     pthread_cond_broadcast(&beats->changed);
@@ -474,9 +472,9 @@ static void take_given(struct weir__beats *beats, uint64_t now) {
 /* Until all have met nobody knows who is missing. */
 static void check_limit(struct weir__beats *beats, uint64_t now) {
     if (atomic_load(&beats->settled)) return;
-    if (now - beats->begun < beats->limit && !weir__guard_has_heard()) return;
-    lose(beats, (struct weir_loss){.rank = beats->rank,
-                                   .how = WEIR_LOSS_ABSENT,
+    if (now - beats->begun < beats->limit && !weir__hold_has_heard()) return;
+    lose(beats, (struct weir_lost){.rank = beats->rank,
+                                   .how = WEIR_LOST_ABSENT,
                                    .seconds = (double)(now - beats->begun) * 1e-9});
 }
 
@@ -542,12 +540,12 @@ int weir__beats_begin(const struct weir__beats_options *options, struct weir__be
     struct weir__beats *beats = weir__acquire(options->allocator, 1, sizeof *beats);
     if (beats == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     beats->options = *options;
-    for (uint32_t i = 0; i < GUESTS; i++) beats->guests[i].link.descriptor = -1;
+    for (uint32_t i = 0; i < GUESTS; i++) beats->guests[i].wire.descriptor = -1;
     set_times(beats, options->peer_timeout);
     int status = WEIR_ERR_SYSTEM;
     if ((beats->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) goto fail_memory;
     if ((status = init_waiting(beats)) != WEIR_OK) goto fail_wake;
-    weir__place_make(options->host, &beats->place, &beats->listener);
+    weir__door_make(options->host, &beats->door, &beats->listener);
     if ((status = start_thread(beats)) != WEIR_OK) goto fail_waiting;
     *out = beats;
     return WEIR_OK;
@@ -575,7 +573,7 @@ static void allow_descriptors(uint32_t rank_count) {
 }
 
 static struct peer *make_peers(struct weir__beats *beats, uint32_t rank_count,
-                               const struct weir__place *places, struct pollfd **polled) {
+                               const struct weir__door *doors, struct pollfd **polled) {
     const struct weir_allocator *allocator = beats->options.allocator;
     struct peer *peers = weir__acquire(allocator, rank_count, sizeof *peers);
     *polled = weir__acquire(allocator, (size_t)rank_count + 2 + GUESTS, sizeof **polled);
@@ -585,8 +583,8 @@ static struct peer *make_peers(struct weir__beats *beats, uint32_t rank_count,
         return NULL;
     }
     for (uint32_t r = 0; r < rank_count; r++) {
-        peers[r].place = places[r];
-        peers[r].link.descriptor = -1;
+        peers[r].door = doors[r];
+        peers[r].wire.descriptor = -1;
     }
     return peers;
 }
@@ -606,11 +604,11 @@ static int wait_for_all(struct weir__beats *beats, uint32_t *unreached, uint32_t
 }
 
 int weir__beats_meet(struct weir__beats *beats, uint32_t rank, uint32_t rank_count,
-                     const struct weir__place *places, uint32_t *unreached, uint32_t *first) {
+                     const struct weir__door *doors, uint32_t *unreached, uint32_t *first) {
     struct pollfd *polled;
     assert(rank < rank_count && beats->given_count == 0);
     allow_descriptors(rank_count);
-    struct peer *peers = make_peers(beats, rank_count, places, &polled);
+    struct peer *peers = make_peers(beats, rank_count, doors, &polled);
     if (peers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     pthread_mutex_lock(&beats->lock);
     beats->given = peers;
@@ -644,8 +642,7 @@ void weir__beats_abort(struct weir__beats *beats, int exit_status) {
     ask(beats, WISH_ABORT, exit_status);
     pthread_mutex_lock(&beats->lock);
     while (!beats->wish_done &&
-           pthread_cond_timedwait(&beats->changed, &beats->lock, &until) != ETIMEDOUT) {
-    }
+           pthread_cond_timedwait(&beats->changed, &beats->lock, &until) != ETIMEDOUT) {}
     pthread_mutex_unlock(&beats->lock);
 }
 
@@ -657,7 +654,7 @@ static void wait_until_through(struct weir__beats *beats) {
         through = true;
         for (uint32_t r = 0; through && r < beats->given_count; r++) {
             const struct peer *peer = &beats->given[r];
-            through = peer->state != JOINED || weir__link_is_through(&peer->link);
+            through = peer->state != JOINED || weir__wire_is_through(&peer->wire);
         }
         if (!through) (void)nanosleep(&moment, NULL);
     }
@@ -670,8 +667,8 @@ void weir__beats_end(struct weir__beats *beats) {
     ask(beats, WISH_END, 0);
     pthread_join(beats->thread, NULL);
     wait_until_through(beats);
-    for (uint32_t r = 0; r < count; r++) weir__link_close(&beats->given[r].link);
-    for (uint32_t i = 0; i < GUESTS; i++) weir__link_close(&beats->guests[i].link);
+    for (uint32_t r = 0; r < count; r++) weir__wire_close(&beats->given[r].wire);
+    for (uint32_t i = 0; i < GUESTS; i++) weir__wire_close(&beats->guests[i].wire);
     if (beats->listener >= 0) close(beats->listener);
     close(beats->wake);
     pthread_cond_destroy(&beats->changed);

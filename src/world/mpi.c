@@ -8,7 +8,7 @@
  * what is not there any more. */
 #include "weir_world.h"
 #include "world/beats.h"
-#include "world/guard.h"
+#include "world/hold.h"
 #include "world/world.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct mpi_world {
     struct weir__mpi_comm **channels;
     uint32_t channel_count, channel_capacity;
     uint32_t rank, rank_count;
-    bool owned; /* MPI was started here, and is ended here */
+    bool owned;                /* MPI was started here, and is ended here */
     struct weir__beats *beats; /* NULL: nobody is watched over */
     char reason[WEIR__MPI_ERROR_BYTES + 128];
 };
@@ -35,14 +35,14 @@ struct pending {
     uint32_t peer, channel;
     bool receives, arrived;
 };
-_Static_assert(sizeof(struct pending) <= sizeof(struct weir_request), "a request has its place");
+_Static_assert(sizeof(struct pending) <= sizeof(struct weir_request), "a request has its door");
 
 enum { CANCEL_TESTS_MAX = 1000, WAIT_LOST_MS = 500 };
 
 /* A call of MPI, whose error is the value. */
-#define CALL(world, call, ...) guarded((weir__guard_enter(), (world)->mpi.calls.call(__VA_ARGS__)))
+#define CALL(world, call, ...) guarded((weir__hold_enter(), (world)->mpi.calls.call(__VA_ARGS__)))
 static int guarded(int error) {
-    weir__guard_leave();
+    weir__hold_leave();
     return error;
 }
 
@@ -155,8 +155,8 @@ static int send(void *context, const struct weir_message *message, struct weir_r
     assert(message->tag <= WEIR_TAG_MOST);
     if (weir__beats_has_lost(world->beats)) return fail_lost(world);
     int error = CALL(world, isend, message->data, (int64_t)message->bytes, WEIR__MPI_BYTE,
-                                       (int)message->peer, (int)message->tag,
-                                       world->channels[message->channel], &pending.request);
+                     (int)message->peer, (int)message->tag, world->channels[message->channel],
+                     &pending.request);
     if (error != WEIR__MPI_SUCCESS) return fail_message(world, &pending, "MPI_Isend", error);
     store(&pending, request);
     return WEIR_OK;
@@ -168,8 +168,8 @@ static int receive(void *context, const struct weir_message *message,
     struct pending pending = begin(world, message, true);
     if (weir__beats_has_lost(world->beats)) return fail_lost(world);
     int error = CALL(world, irecv, message->data, (int64_t)message->bytes, WEIR__MPI_BYTE,
-                                       (int)message->peer, WEIR__MPI_ANY_TAG,
-                                       world->channels[message->channel], &pending.request);
+                     (int)message->peer, WEIR__MPI_ANY_TAG, world->channels[message->channel],
+                     &pending.request);
     if (error != WEIR__MPI_SUCCESS) return fail_message(world, &pending, "MPI_Irecv", error);
     store(&pending, request);
     return WEIR_OK;
@@ -381,7 +381,7 @@ static int join(struct mpi_world *world, const struct weir__launch *launch,
 
 static int begin_beats(struct mpi_world *world, const struct weir_world_options *options,
                        struct weir_faults *faults) {
-    char host[sizeof((struct weir__place *)NULL)->host] = "";
+    char host[sizeof((struct weir__door *)NULL)->host] = "";
     if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "an unknown host");
     const struct weir__beats_options beats = {.allocator = world->allocator,
                                               .host = host,
@@ -399,8 +399,7 @@ static int gather(struct mpi_world *world, const void *own, void *all, size_t by
                   struct weir_faults *faults) {
     int error = CALL(world, allgather, own, (int)bytes, WEIR__MPI_BYTE, all, (int)bytes,
                      WEIR__MPI_BYTE, WEIR__MPI_COMM_WORLD);
-    return error == WEIR__MPI_SUCCESS ? WEIR_OK
-                                      : fail_start(world, "MPI_Allgather", error, faults);
+    return error == WEIR__MPI_SUCCESS ? WEIR_OK : fail_start(world, "MPI_Allgather", error, faults);
 }
 
 /* Which connections there are not. */
@@ -421,13 +420,13 @@ static void warn(const struct mpi_world *world, const struct gaps *all, struct w
              all[from].first, from, (count + 1) / 2, weir__s((count + 1) / 2));
 }
 
-/* In the memory for places there is room for gaps too. */
-static int meet(struct mpi_world *world, struct weir__place *places, struct weir_faults *faults,
+/* In the memory for doors there is room for gaps too. */
+static int meet(struct mpi_world *world, struct weir__door *doors, struct weir_faults *faults,
                 struct weir_world *out) {
-    struct gaps own, *all = (struct gaps *)places;
-    int status = gather(world, weir__beats_place(world->beats), places, sizeof *places, faults);
+    struct gaps own, *all = (struct gaps *)doors;
+    int status = gather(world, weir__beats_door(world->beats), doors, sizeof *doors, faults);
     if (status != WEIR_OK) return status;
-    status = weir__beats_meet(world->beats, world->rank, world->rank_count, places, &own.count,
+    status = weir__beats_meet(world->beats, world->rank, world->rank_count, doors, &own.count,
                               &own.first);
     if (status != WEIR_OK) {
         snprintf(world->reason, sizeof world->reason, "%s", weir_status_text(status));
@@ -443,13 +442,12 @@ static int meet(struct mpi_world *world, struct weir__place *places, struct weir
 
 static int watch_over(struct mpi_world *world, const struct weir_world_options *options,
                       struct weir_faults *faults, struct weir_world *out) {
-    _Static_assert(sizeof(struct gaps) <= sizeof(struct weir__place), "gaps fit among places");
-    struct weir__place *places =
-        weir__acquire(world->allocator, world->rank_count, sizeof *places);
-    if (places == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    if (options->lost != NULL) weir__guard_begin(options->peer_timeout);
-    int status = meet(world, places, faults, out);
-    weir__release(world->allocator, places, world->rank_count, sizeof *places);
+    _Static_assert(sizeof(struct gaps) <= sizeof(struct weir__door), "gaps fit among doors");
+    struct weir__door *doors = weir__acquire(world->allocator, world->rank_count, sizeof *doors);
+    if (doors == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (options->lost != NULL) weir__hold_begin(options->peer_timeout);
+    int status = meet(world, doors, faults, out);
+    weir__release(world->allocator, doors, world->rank_count, sizeof *doors);
     return status;
 }
 
@@ -460,7 +458,7 @@ static int open_world(struct mpi_world *world, const struct weir_world_options *
                       struct weir_world *out) {
     int status = weir__mpi_open(options->library, faults, &world->mpi);
     if (status != WEIR_OK) return status;
-    if (options->lost != NULL) weir__guard_hear_launcher();
+    if (options->lost != NULL) weir__hold_hear_launcher();
     if ((status = begin_beats(world, options, faults)) != WEIR_OK) return status;
     if ((status = start(world, faults)) != WEIR_OK) goto fail_beats;
     if ((status = join(world, launch, faults, out)) != WEIR_OK) goto fail_joined;
@@ -490,8 +488,9 @@ int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_wor
     assert(world != NULL);
     if (options == NULL) options = &fallback;
     if (!weir__is_sized(options) || !(options->peer_timeout > 0)) {
-        weir_faults_add(faults, "the world's options: a time-out of %g s, or the member `size`, is "
-                                "not right: begin with WEIR_WORLD_OPTIONS_INIT",
+        weir_faults_add(faults,
+                        "the world's options: a time-out of %g s, or the member `size`, is "
+                        "not right: begin with WEIR_WORLD_OPTIONS_INIT",
                         weir__is_sized(options) ? options->peer_timeout : 0.0);
         return WEIR_ERR_ARGUMENT;
     }

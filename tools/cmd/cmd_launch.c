@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir launch`: starts a job of several ranks by mpiexec or srun, and when a rank or a host is lost
- * starts it again from its last checkpoint, on the hosts that still answer. */
+/* `weir launch`: starts a job of several ranks by mpiexec or srun, and when a rank or a host is
+ * lost starts it again from its last checkpoint, on the hosts that still answer. */
 #include "base/base.h"
 #include "cli/args.h"
 #include "cmd/commands.h"
@@ -61,7 +61,8 @@ static const struct arg_section sections[] = {
     {"Options", options, sizeof options / sizeof options[0], 0}};
 static const struct arg_command command = {
     "launch", "starts a job of several ranks, and again on what remains when one is lost",
-    "weir launch -n R [options] -- train ...: program, data and checkpoints lie at the same path on "
+    "weir launch -n R [options] -- train ...: program, data and checkpoints lie at the same path "
+    "on "
     "every host. When a rank is lost, the job goes on from the checkpoint that --save names, with "
     "the bits that it would have had; fewer ranks then have the same workers between them. What is "
     "refused, or fails by itself, is not started again.",
@@ -114,8 +115,9 @@ static void read_hosts(struct launch *l) {
     while (fgets(line, sizeof line, file) != NULL) {
         number++;
         if (!read_host(l, line))
-            weir_faults_add(l->faults, "--hosts %s: line %u is no NAME or NAME:SLOTS, or one too "
-                                       "many",
+            weir_faults_add(l->faults,
+                            "--hosts %s: line %u is no NAME or NAME:SLOTS, or one too "
+                            "many",
                             l->values.hosts, number);
     }
     fclose(file);
@@ -147,8 +149,9 @@ static void find_launcher(struct launch *l) {
     (void)(words_add(&words, name) && words_add(&words, "--version"));
     int code = job_capture(&words, PROBE_S, text, sizeof text);
     if (code == 127 || code < 0)
-        weir_faults_add(l->faults, "%s cannot be started: install an MPI with it, such as 'pip "
-                                   "install mpich' in a virtual environment whose bin is in PATH",
+        weir_faults_add(l->faults,
+                        "%s cannot be started: install an MPI with it, such as 'pip "
+                        "install mpich' in a virtual environment whose bin is in PATH",
                         name);
     bool open = strstr(text, "OpenRTE") != NULL || strstr(text, "Open MPI") != NULL ||
                 strstr(text, "PRRTE") != NULL;
@@ -198,8 +201,9 @@ static void drop_hosts(struct launch *l) {
         struct host *host = &l->hosts[h];
         if (host->gone || host->ranks == 0 || answers(l, host)) continue;
         host->gone = true;
-        fprintf(stderr, "weir: launch: host %s does not answer: the job goes on without its %u "
-                        "rank%s\n",
+        fprintf(stderr,
+                "weir: launch: host %s does not answer: the job goes on without its %u "
+                "rank%s\n",
                 host->name, host->ranks, weir__s(host->ranks));
     }
 }
@@ -229,8 +233,8 @@ static bool run_once(struct launch *l, struct job_end *end) {
 
 /* Codes that `train` ends with by itself; a signal's are no other's. */
 static bool is_final(const struct job_end *end) {
-    static const int codes[] = {EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, 127, 128 + SIGINT,
-                                128 + SIGTERM, 128 + SIGHUP};
+    static const int codes[] = {EXIT_DONE,    EXIT_FAILED,   EXIT_REFUSED, 127,
+                                128 + SIGINT, 128 + SIGTERM, 128 + SIGHUP};
     bool final = end->asked != 0;
     for (size_t i = 0; i < WEIR__COUNT_OF(codes) && !end->lost; i++)
         final = final || end->code == codes[i];
@@ -242,8 +246,9 @@ static void tell_restart(const struct launch *l, const struct job_end *end, uint
     if (end->lost)
         fprintf(stderr, "weir: launch: %s is lost", end->what);
     else
-        fprintf(stderr, "weir: launch: a process was ended by a signal (the launcher's exit code is "
-                        "%d)",
+        fprintf(stderr,
+                "weir: launch: a process was ended by a signal (the launcher's exit code is "
+                "%d)",
                 end->code);
     fprintf(stderr, ": restart %u of at most %u on %u rank%s", restart, l->values.restarts,
             count_ranks(l), weir__s(count_ranks(l)));
@@ -294,8 +299,7 @@ static int split(int argc, char **argv) {
 }
 
 static void check(struct launch *l, const struct args *args, int left, char **words) {
-    if (!args_given(args, "ranks"))
-        weir_faults_add(l->faults, "how many ranks? give -n R");
+    if (!args_given(args, "ranks")) weir_faults_add(l->faults, "how many ranks? give -n R");
     if (l->values.launcher == 1 && args_given(args, "hosts"))
         weir_faults_add(l->faults, "--hosts means nothing to srun: Slurm says which they are");
     if (left < 1 || strcmp(words[0], "train") != 0)

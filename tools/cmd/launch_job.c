@@ -40,8 +40,7 @@ void job_catch_signals(void) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = note};
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++)
-        (void)sigaction(numbers[i], &action, NULL);
+    for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++) (void)sigaction(numbers[i], &action, NULL);
 }
 
 int job_asked(void) {
@@ -103,11 +102,9 @@ static void take_line(struct job *job) {
         fputs(job->line, stderr);
         return;
     }
-    unsigned rank = 0;
-    char host[64] = "?";
-    (void)sscanf(mark + strlen(job->mark), "%u %63s", &rank, host);
+    const char *who = mark + strlen(job->mark);
     if (!job->end->lost)
-        snprintf(job->end->what, sizeof job->end->what, "rank %u on %s", rank, host);
+        snprintf(job->end->what, sizeof job->end->what, "%.*s", (int)strcspn(who, "\n"), who);
     job->end->lost = true;
     if (job->lost_at == 0) job->lost_at = weir__now_ns();
 }
@@ -171,7 +168,7 @@ bool job_run(const struct words *command, struct job_end *end) {
     struct pollfd left = {.fd = job.errors, .events = POLLIN};
     while (open && poll(&left, 1, 0) > 0 && (left.revents & POLLIN) != 0) open = take_news(&job, 0);
     if (job.used > 0) take_text(&job, "\n", 1);
-    if (end->lost) end_group(&job, SIGKILL); /* of the launcher's own helpers */
+    if (end->lost) (void)kill(-job.process, SIGKILL); /* the launcher's own helpers */
     close(job.errors);
     end->code = code_of(status);
     end->asked = asked;

@@ -19,10 +19,10 @@ bool words_add(struct words *words, const char *word);
 
 /** How a start ended. */
 struct job_end {
-    int code;   /**< an exit code, or 128 and the signal */
-    bool lost;  /**< a rank said that one is lost */
+    int code;       /**< an exit code, or 128 and the signal */
+    bool lost;      /**< a rank said that one is lost */
     char what[256]; /**< rank and host, where one said so */
-    int asked;  /**< the last signal that this process got and passed on; 0: none */
+    int asked;      /**< the last signal that this process got and passed on; 0: none */
 };
 
 /** Catches SIGINT, SIGTERM and SIGHUP from now on, for job_run to pass on. */

@@ -12,7 +12,7 @@
 
 /* How long the run's thread is left to fail by itself, and then to end; how long a rank that does
  * not speak leaves to the one that does, since launchers end all with the first; how long an abort
- * is left to come through. All of them are within the 5 s that a loss may take. */
+ * is left to come through. All of them are within the 5 s that this may take. */
 enum { OWN_MS = 1500, END_MS = 2000, OTHERS_MS = 1000, ABORT_MS = 2000, TOLD_MS = 700 };
 enum { PASS_ON_MS = 100, MOMENT_MS = 10 };
 
@@ -54,17 +54,25 @@ static void say_to_launcher(const struct train_lost *lost, int descriptor) {
     char text[256];
     const char *word = getenv(TRAIN_LOST_VARIABLE);
     if (word == NULL) return;
-    snprintf(text, sizeof text, TRAIN_LOST_MARK " %.64s %u %s\n", word, lost->loss.rank,
-             lost->loss.host);
+    snprintf(text, sizeof text,
+             lost->peer.how == WEIR_LOST_ABSENT ? TRAIN_LOST_MARK " %.64s a rank\n"
+                                                : TRAIN_LOST_MARK " %.64s rank %u on %s\n",
+             word, lost->peer.rank, lost->peer.host);
     say(descriptor, text);
 }
 
-static void say_loss(const struct train_lost *lost, int descriptor) {
-    char text[512];
+/* Where no action is known that waited. */
+static const char *describe(const struct train_lost *lost, char *text, size_t capacity) {
     const char *at = atomic_load_explicit(&lost->at, memory_order_acquire);
     uint64_t update = atomic_load_explicit(&lost->update, memory_order_relaxed);
-    snprintf(text, sizeof text, "weir: train: %s, while this rank was at %s (%" PRIu64 " update%s done)\n",
-             lost->loss.text, at != NULL ? at : "its start", update, weir__s(update));
+    snprintf(text, capacity, "%s, while this rank was at %s (%" PRIu64 " update%s done)",
+             lost->peer.text, at != NULL ? at : "its start", update, weir__s(update));
+    return text;
+}
+
+static void say_lost(const struct train_lost *lost, int descriptor) {
+    char what[384], text[512];
+    snprintf(text, sizeof text, "weir: train: %s\n", describe(lost, what, sizeof what));
     say(descriptor, text);
     say_what_is_saved(lost, descriptor);
     say_to_launcher(lost, descriptor);
@@ -72,23 +80,23 @@ static void say_loss(const struct train_lost *lost, int descriptor) {
 
 /* ---- the world's thread ---- */
 
-static int exit_code(const struct weir_loss *loss) {
-    return loss->how == WEIR_LOSS_ABORTED ? loss->exit_status : EXIT_FAILED;
+static int exit_code(const struct weir_lost *peer) {
+    return peer->how == WEIR_LOST_ABORTED ? peer->exit_status : EXIT_FAILED;
 }
 
-void train_lost_tell(void *context, const struct weir_loss *loss) {
+void train_lost_tell(void *context, const struct weir_lost *peer) {
     struct train *t = context;
     struct train_lost *lost = &t->world.lost;
-    lost->loss = *loss;
+    lost->peer = *peer;
     atomic_store_explicit(&lost->told, true, memory_order_release);
     sleep_ms(OWN_MS);
     if (!atomic_flag_test_and_set(&lost->claimed)) {
-        if (loss->speaks) say_loss(lost, lost->errors != 0 ? lost->errors : STDERR_FILENO);
+        if (peer->speaks) say_lost(lost, lost->errors != 0 ? lost->errors : STDERR_FILENO);
         sleep_ms(PASS_ON_MS);
     } else {
         sleep_ms(END_MS);
     }
-    _exit(exit_code(loss));
+    _exit(exit_code(peer));
 }
 
 /* ---- the run's thread ---- */
@@ -108,10 +116,12 @@ bool train_lost_claim(struct train *t, int status) {
     if (atomic_flag_test_and_set(&lost->claimed))
         for (;;) sleep_ms(END_MS); /* the other thread ends the process */
     fflush(stderr);
-    int to = lost->loss.speaks ? lost->errors : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int to = lost->peer.speaks ? lost->errors : open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (to > 0) (void)dup2(to, STDERR_FILENO);
-    if (t->faults->count == 0 && strstr(t->error->message, "is lost") == NULL)
-        weir__fail(t->error, WEIR_ERR_PEER, "%s", lost->loss.text);
+    if (t->faults->count == 0 && t->error->stage < 0) {
+        char text[sizeof t->error->message];
+        weir__fail(t->error, WEIR_ERR_PEER, "%s", describe(lost, text, sizeof text));
+    }
     return true;
 }
 
@@ -119,9 +129,9 @@ _Noreturn void train_lost_end(struct train *t) {
     struct train_lost *lost = &t->world.lost;
     const struct weir_world *world = &t->world.world;
     fflush(NULL);
-    if (!lost->loss.speaks) {
-        sleep_ms(lost->loss.how == WEIR_LOSS_ABORTED ? ABORT_MS : OTHERS_MS);
-        _exit(exit_code(&lost->loss));
+    if (!lost->peer.speaks) {
+        sleep_ms(lost->peer.how == WEIR_LOST_ABORTED ? ABORT_MS : OTHERS_MS);
+        _exit(exit_code(&lost->peer));
     }
     say_what_is_saved(lost, STDERR_FILENO);
     say_to_launcher(lost, STDERR_FILENO);

@@ -32,7 +32,8 @@ static void hold_errors(struct train_world *world) {
     if (world->held == NULL) return;
     fflush(stderr);
     world->lost.errors = dup(STDERR_FILENO);
-    if (world->lost.errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->lost.errors = 0;
+    if (world->lost.errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0)
+        world->lost.errors = 0;
 }
 
 /* What has devices that no rank has yet, or is measured, and differently by each. */

@@ -30,8 +30,8 @@ struct train_world {
     FILE *held; /**< of ranks but 0: what was written to stderr since `lost.errors` is kept */
 };
 
-/** Joins the launcher's world, if there is one; a loss then ends the process (train_lost.h); faults say why it cannot be, or what cannot be done
- * in one. On ranks but 0 output is silenced. */
+/** Joins the launcher's world, if there is one; a loss then ends the process (train_lost.h); faults
+ * say why it cannot be, or what cannot be done in one. On ranks but 0 output is silenced. */
 int train_world_join(struct train *t, const struct args *args);
 /** The world, or NULL where this process is alone. */
 const struct weir_world *train_world(const struct train *t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "world/guard.h"
+#include "world/hold.h"
 
 #include <signal.h>
 #include <time.h>
@@ -24,18 +24,18 @@ static void hear(int number) {
     has_heard = 1;
 }
 
-void weir__guard_hear_launcher(void) {
+void weir__hold_hear_launcher(void) {
     struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART}, now;
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGUSR1, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
         (void)sigaction(SIGUSR1, &action, NULL);
 }
 
-bool weir__guard_has_heard(void) {
+bool weir__hold_has_heard(void) {
     return has_heard != 0;
 }
 
-void weir__guard_begin(double seconds) {
+void weir__hold_begin(double seconds) {
     struct sigaction action = {.sa_handler = hold};
     assert(seconds > 0);
     if (is_caught) return;
@@ -46,12 +46,12 @@ void weir__guard_begin(double seconds) {
     is_caught = 1;
 }
 
-void weir__guard_enter(void) {
+void weir__hold_enter(void) {
     assert(!inside);
     inside = 1;
 }
 
-void weir__guard_leave(void) {
+void weir__hold_leave(void) {
     assert(inside);
     inside = 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "world/notes.h"
+#include "world/wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { BACKLOG = 1024 };
 
 static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-/* ---- places ---- */
+/* ---- doors ---- */
 
 /* Of the host, as it was started, and of its network that this process sees; 0: unknown. */
 static uint64_t read_network(void) {
@@ -55,19 +55,18 @@ static bool read_address(const struct ifaddrs *each, unsigned char address[16]) 
     return true;
 }
 
-static void list_addresses(struct weir__place *place) {
+static void list_addresses(struct weir__door *door) {
     struct ifaddrs *list = NULL;
     if (getifaddrs(&list) != 0) return;
     for (const struct ifaddrs *each = list;
-         each != NULL && place->address_count < WEIR__PLACE_ADDRESSES; each = each->ifa_next)
-        place->address_count += read_address(each, place->addresses[place->address_count]);
+         each != NULL && door->address_count < WEIR__DOOR_ADDRESSES; each = each->ifa_next)
+        door->address_count += read_address(each, door->addresses[door->address_count]);
     freeifaddrs(list);
 }
 
 static int open_socket(int family) {
     int descriptor = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
-    if (descriptor >= 0)
-        (void)setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (descriptor >= 0) (void)setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return descriptor;
 }
 
@@ -100,27 +99,26 @@ fail:
     return -1;
 }
 
-void weir__place_make(const char *host, struct weir__place *place, int *listener) {
-    assert(place != NULL && listener != NULL);
-    *place = (struct weir__place){.network = read_network()};
-    snprintf(place->host, sizeof place->host, "%s", host);
-    list_addresses(place);
+void weir__door_make(const char *host, struct weir__door *door, int *listener) {
+    assert(door != NULL && listener != NULL);
+    *door = (struct weir__door){.network = read_network()};
+    snprintf(door->host, sizeof door->host, "%s", host);
+    list_addresses(door);
     *listener = -1;
-    if (getrandom(place->token, sizeof place->token, 0) != sizeof place->token) return;
-    *listener = begin_to_listen(&place->port);
-    assert((*listener >= 0) == (place->port != 0));
+    if (getrandom(door->token, sizeof door->token, 0) != sizeof door->token) return;
+    *listener = begin_to_listen(&door->port);
+    assert((*listener >= 0) == (door->port != 0));
 }
 
-uint32_t weir__place_ways(const struct weir__place *own, const struct weir__place *to) {
-    return to->port == 0 ? 0 : to->address_count + weir__place_is_near(own, to);
+uint32_t weir__door_ways(const struct weir__door *own, const struct weir__door *to) {
+    return to->port == 0 ? 0 : to->address_count + weir__door_is_near(own, to);
 }
 
-int weir__place_connect(const struct weir__place *own, const struct weir__place *to,
-                        uint32_t which) {
+int weir__door_connect(const struct weir__door *own, const struct weir__door *to, uint32_t which) {
     static const unsigned char loopback[4] = {127, 0, 0, 1};
-    bool near = weir__place_is_near(own, to);
+    bool near = weir__door_is_near(own, to);
     unsigned char address[16];
-    assert(which < weir__place_ways(own, to));
+    assert(which < weir__door_ways(own, to));
     memcpy(address, mapped, sizeof mapped);
     memcpy(address + sizeof mapped, loopback, sizeof loopback);
     if (!near || which > 0) memcpy(address, to->addresses[which - near], sizeof address);
@@ -138,57 +136,56 @@ int weir__place_connect(const struct weir__place *own, const struct weir__place 
     return -1;
 }
 
-int weir__place_accept(int listener) {
+int weir__door_accept(int listener) {
     int on = 1, descriptor = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (descriptor >= 0)
-        (void)setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (descriptor >= 0) (void)setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return descriptor;
 }
 
-/* ---- links ---- */
+/* ---- wires ---- */
 
 /* False: the connection is over. */
-static bool flush(struct weir__link *link) {
-    while (link->unsent > 0) {
-        ssize_t sent = send(link->descriptor, link->out + sizeof link->out - link->unsent,
-                            link->unsent, MSG_NOSIGNAL);
+static bool flush(struct weir__wire *wire) {
+    while (wire->unsent > 0) {
+        ssize_t sent = send(wire->descriptor, wire->out + sizeof wire->out - wire->unsent,
+                            wire->unsent, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) return errno == EAGAIN || errno == ENOTCONN;
-        link->unsent -= (uint32_t)sent;
+        wire->unsent -= (uint32_t)sent;
     }
     return true;
 }
 
-bool weir__link_send(struct weir__link *link, const struct weir__note *note) {
-    assert(link->descriptor >= 0 && link->unsent <= sizeof link->out);
-    if (!flush(link)) return false;
-    if (link->unsent > 0) return true;
-    memcpy(link->out, note, sizeof *note);
-    link->unsent = sizeof *note;
-    return flush(link);
+bool weir__wire_send(struct weir__wire *wire, const struct weir__word *word) {
+    assert(wire->descriptor >= 0 && wire->unsent <= sizeof wire->out);
+    if (!flush(wire)) return false;
+    if (wire->unsent > 0) return true;
+    memcpy(wire->out, word, sizeof *word);
+    wire->unsent = sizeof *word;
+    return flush(wire);
 }
 
-enum weir__link_news weir__link_receive(struct weir__link *link, struct weir__note *note) {
-    assert(link->descriptor >= 0 && link->read < sizeof link->in);
-    while (link->read < sizeof link->in) {
+enum weir__wire_news weir__wire_receive(struct weir__wire *wire, struct weir__word *word) {
+    assert(wire->descriptor >= 0 && wire->read < sizeof wire->in);
+    while (wire->read < sizeof wire->in) {
         ssize_t got =
-            recv(link->descriptor, link->in + link->read, sizeof link->in - link->read, 0);
+            recv(wire->descriptor, wire->in + wire->read, sizeof wire->in - wire->read, 0);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && errno == EAGAIN) return WEIR__LINK_NOTHING;
-        if (got <= 0) return WEIR__LINK_OVER;
-        link->read += (uint32_t)got;
+        if (got < 0 && errno == EAGAIN) return WEIR__WIRE_NOTHING;
+        if (got <= 0) return WEIR__WIRE_OVER;
+        wire->read += (uint32_t)got;
     }
-    memcpy(note, link->in, sizeof *note);
-    link->read = 0;
-    return WEIR__LINK_NOTE;
+    memcpy(word, wire->in, sizeof *word);
+    wire->read = 0;
+    return WEIR__WIRE_NOTE;
 }
 
-bool weir__link_is_through(const struct weir__link *link) {
+bool weir__wire_is_through(const struct weir__wire *wire) {
     int bytes = 0;
-    return ioctl(link->descriptor, SIOCOUTQ, &bytes) != 0 || bytes == 0;
+    return ioctl(wire->descriptor, SIOCOUTQ, &bytes) != 0 || bytes == 0;
 }
 
-void weir__link_close(struct weir__link *link) {
-    if (link->descriptor >= 0) close(link->descriptor);
-    *link = (struct weir__link){.descriptor = -1};
+void weir__wire_close(struct weir__wire *wire) {
+    if (wire->descriptor >= 0) close(wire->descriptor);
+    *wire = (struct weir__wire){.descriptor = -1};
 }

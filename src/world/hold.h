@@ -9,19 +9,20 @@
  * failed, by which they would die too. Until the ranks have met it is all that tells of it.
  * Internal.
  */
-#ifndef WEIR_WORLD_GUARD_H
-#define WEIR_WORLD_GUARD_H
+#ifndef WEIR_WORLD_HOLD_H
+#define WEIR_WORLD_HOLD_H
 
 #include "base/base.h"
 
-/** Catches SIGSEGV and SIGBUS from now on, after MPI has set its own handlers; once in a process. */
-void weir__guard_begin(double hold_seconds);
+/** Catches SIGSEGV and SIGBUS from now on, after MPI has set its own handlers; once in a process.
+ */
+void weir__hold_begin(double hold_seconds);
 /** Catches SIGUSR1 from now on, before MPI starts, unless the program does. */
-void weir__guard_hear_launcher(void);
+void weir__hold_hear_launcher(void);
 /** Whether it has come. Any thread. */
-bool weir__guard_has_heard(void);
+bool weir__hold_has_heard(void);
 /** Around a call of MPI, on its thread; not nested. */
-void weir__guard_enter(void);
-void weir__guard_leave(void);
+void weir__hold_enter(void);
+void weir__hold_leave(void);
 
 #endif
