@@ -170,6 +170,13 @@ static void send_to_all(struct weir__beats *beats, const struct weir__word *word
             (void)weir__wire_send(&beats->peers[r].wire, word);
 }
 
+static struct weir__word word_of_loss(uint32_t rank, enum weir_lost_how how, double seconds) {
+    return (struct weir__word){.kind = WEIR__WORD_LOST,
+                               .rank = rank,
+                               .how = how,
+                               .number = (uint32_t)(seconds * 1000)};
+}
+
 /* The first that is missed is the one that all name; but who ends all may be heard only after those
  * that it has ended. */
 static void lose(struct weir__beats *beats, struct weir_lost lost) {
@@ -189,10 +196,7 @@ static void lose(struct weir__beats *beats, struct weir_lost lost) {
     atomic_store_explicit(&beats->has_lost, true, memory_order_release);
     pthread_cond_broadcast(&beats->changed);
     pthread_mutex_unlock(&beats->lock);
-    const struct weir__word word = {.kind = WEIR__WORD_LOST,
-                                    .rank = lost.rank,
-                                    .how = lost.how,
-                                    .number = (uint32_t)(lost.seconds * 1000)};
+    const struct weir__word word = word_of_loss(lost.rank, lost.how, lost.seconds);
     if (lost.how != WEIR_LOST_ABORTED && lost.how != WEIR_LOST_ABSENT) send_to_all(beats, &word);
 }
 
@@ -223,10 +227,22 @@ static void set_state(struct weir__beats *beats, struct peer *peer, enum state s
     pthread_mutex_unlock(&beats->lock);
 }
 
+/* A rank that was stopped finds there what became of it when it goes on. */
+static void give_up(struct weir__beats *beats, struct peer *peer, enum weir_lost_how how,
+                    double seconds) {
+    const struct weir__word word =
+        word_of_loss((uint32_t)(peer - beats->peers), how, seconds);
+    if (peer->state == JOINED) (void)weir__wire_send(&peer->wire, &word);
+    set_state(beats, peer, LOST);
+}
+
 static void lose_peer(struct weir__beats *beats, struct peer *peer, enum weir_lost_how how,
                       uint64_t silent_ns) {
-    set_state(beats, peer, peer->leaves ? LEFT : LOST);
-    if (peer->state == LEFT) return;
+    if (peer->leaves) {
+        set_state(beats, peer, LEFT);
+        return;
+    }
+    give_up(beats, peer, how, (double)silent_ns * 1e-9);
     lose(beats, (struct weir_lost){.rank = (uint32_t)(peer - beats->peers),
                                    .how = how,
                                    .seconds = (double)silent_ns * 1e-9});
@@ -356,7 +372,8 @@ static void read_word(struct weir__beats *beats, struct peer *peer, const struct
         peer->leaves = true;
         if (word->rank >= beats->rank_count || word->how > WEIR_LOST_SILENT) return;
         if (word->rank != beats->rank && beats->peers[word->rank].state == JOINED)
-            set_state(beats, &beats->peers[word->rank], LOST);
+            give_up(beats, &beats->peers[word->rank], (enum weir_lost_how)word->how,
+                    word->number * 1e-3);
         lose(beats, (struct weir_lost){.rank = word->rank,
                                        .how = (enum weir_lost_how)word->how,
                                        .seconds = word->number * 1e-3});
