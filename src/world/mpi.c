@@ -402,12 +402,12 @@ static int gather(struct mpi_world *world, const void *own, void *all, size_t by
     return error == WEIR__MPI_SUCCESS ? WEIR_OK : fail_start(world, "MPI_Allgather", error, faults);
 }
 
-/* Which connections there are not. */
-struct gaps {
+/* Connections that there are not. */
+struct unwatched {
     uint32_t count, first;
 };
 
-static void warn(const struct mpi_world *world, const struct gaps *all, struct weir_world *out) {
+static void warn(const struct mpi_world *world, const struct unwatched *all, struct weir_world *out) {
     uint32_t count = 0, from = 0;
     for (uint32_t r = world->rank_count; r-- > 0;) {
         count += all[r].count;
@@ -423,7 +423,7 @@ static void warn(const struct mpi_world *world, const struct gaps *all, struct w
 /* In the memory for doors there is room for gaps too. */
 static int meet(struct mpi_world *world, struct weir__door *doors, struct weir_faults *faults,
                 struct weir_world *out) {
-    struct gaps own, *all = (struct gaps *)doors;
+    struct unwatched own, *all = (struct unwatched *)doors;
     int status = gather(world, weir__beats_door(world->beats), doors, sizeof *doors, faults);
     if (status != WEIR_OK) return status;
     status = weir__beats_meet(world->beats, world->rank, world->rank_count, doors, &own.count,
@@ -442,7 +442,7 @@ static int meet(struct mpi_world *world, struct weir__door *doors, struct weir_f
 
 static int watch_over(struct mpi_world *world, const struct weir_world_options *options,
                       struct weir_faults *faults, struct weir_world *out) {
-    _Static_assert(sizeof(struct gaps) <= sizeof(struct weir__door), "gaps fit among doors");
+    _Static_assert(sizeof(struct unwatched) <= sizeof(struct weir__door), "gaps fit among doors");
     struct weir__door *doors = weir__acquire(world->allocator, world->rank_count, sizeof *doors);
     if (doors == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     if (options->lost != NULL) weir__hold_begin(options->peer_timeout);

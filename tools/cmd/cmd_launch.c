@@ -143,10 +143,10 @@ static const char *mpiexec_name(void) {
 /* Open MPI's mpiexec takes other words than MPICH's and its kin. */
 static void find_launcher(struct launch *l) {
     static char text[4096];
-    struct words words = {0};
+    struct launch_words words = {0};
     bool srun = l->values.launcher == 1;
     const char *name = srun ? "srun" : mpiexec_name();
-    (void)(words_add(&words, name) && words_add(&words, "--version"));
+    (void)(launch_words_add(&words, name) && launch_words_add(&words, "--version"));
     int code = job_capture(&words, PROBE_S, text, sizeof text);
     if (code == 127 || code < 0)
         weir_faults_add(l->faults,
@@ -172,15 +172,15 @@ static char *host_list(const struct launch *l, const struct host *only) {
 }
 
 static bool add_launcher(const struct launch *l, const char *ranks, const char *hosts,
-                         struct words *words) {
-    bool fits = words_add(words, l->maker == SRUN ? "srun" : mpiexec_name());
+                         struct launch_words *words) {
+    bool fits = launch_words_add(words, l->maker == SRUN ? "srun" : mpiexec_name());
     /* those that live say who is lost, and end by themselves */
-    if (l->maker == HYDRA) fits = fits && words_add(words, "-disable-auto-cleanup");
-    if (l->maker == SRUN) fits = fits && words_add(words, "--kill-on-bad-exit=0");
+    if (l->maker == HYDRA) fits = fits && launch_words_add(words, "-disable-auto-cleanup");
+    if (l->maker == SRUN) fits = fits && launch_words_add(words, "--kill-on-bad-exit=0");
     if (hosts != NULL)
-        fits = fits && words_add(words, l->maker == HYDRA ? "-hosts" : "--host") &&
-               words_add(words, hosts);
-    return fits && words_add(words, "-n") && words_add(words, ranks);
+        fits = fits && launch_words_add(words, l->maker == HYDRA ? "-hosts" : "--host") &&
+               launch_words_add(words, hosts);
+    return fits && launch_words_add(words, "-n") && launch_words_add(words, ranks);
 }
 
 /* ---- what is left ---- */
@@ -188,9 +188,9 @@ static bool add_launcher(const struct launch *l, const char *ranks, const char *
 /* Whether a process can be started there, as the job's would be. */
 static bool answers(const struct launch *l, const struct host *host) {
     static char text[256];
-    struct words words = {0};
+    struct launch_words words = {0};
     char *list = host_list(l, host);
-    bool does = list != NULL && add_launcher(l, "1", list, &words) && words_add(&words, "true") &&
+    bool does = list != NULL && add_launcher(l, "1", list, &words) && launch_words_add(&words, "true") &&
                 job_capture(&words, PROBE_S, text, sizeof text) == 0;
     free(list);
     return does;
@@ -219,12 +219,12 @@ static void forget_log(const struct launch *l) {
 /* ---- starts ---- */
 
 static bool run_once(struct launch *l, struct job_end *end) {
-    static struct words words;
+    static struct launch_words words;
     char ranks[16], *hosts = l->host_count > 0 ? host_list(l, NULL) : NULL;
-    words = (struct words){0};
+    words = (struct launch_words){0};
     snprintf(ranks, sizeof ranks, "%u", count_ranks(l));
     bool fits = (l->host_count == 0 || hosts != NULL) && add_launcher(l, ranks, hosts, &words) &&
-                words_add(&words, l->program) && launch_train_add(&l->train, l->workers, &words);
+                launch_words_add(&words, l->program) && launch_train_add(&l->train, l->workers, &words);
     if (!fits) fprintf(stderr, "weir: launch: the command has too many words\n");
     bool ran = fits && job_run(&words, end);
     free(hosts);

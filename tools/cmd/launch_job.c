@@ -20,7 +20,7 @@
 enum { STAYS_S = 6, TERM_S = 3, TURN_MS = 50 };
 #define SECOND UINT64_C(1000000000)
 
-bool words_add(struct words *words, const char *word) {
+bool launch_words_add(struct launch_words *words, const char *word) {
     if (words->count >= LAUNCH_WORDS) return false;
     words->list[words->count++] = word;
     words->list[words->count] = NULL;
@@ -49,7 +49,7 @@ int job_asked(void) {
 
 /* ---- a process ---- */
 
-struct job {
+struct started {
     pid_t process;
     int errors; /* the reading end of its stderr */
     char line[1024];
@@ -62,7 +62,7 @@ struct job {
 
 /* In the child: a group of its own, so that all of it can be ended, and so that a terminal's Ctrl-C
  * comes once. Its launcher must not outlive this process. */
-static void become(const struct words *command, int output, int errors) {
+static void become(const struct launch_words *command, int output, int errors) {
     int null = open("/dev/null", O_RDONLY);
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -73,7 +73,7 @@ static void become(const struct words *command, int output, int errors) {
     _exit(127);
 }
 
-static bool start(struct job *job, const struct words *command, bool with_output) {
+static bool start(struct started *job, const struct launch_words *command, bool with_output) {
     int ends[2];
     fflush(NULL);
     if (pipe2(ends, O_CLOEXEC) != 0) return false;
@@ -90,13 +90,13 @@ static int code_of(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void end_group(const struct job *job, int number) {
+static void end_group(const struct started *job, int number) {
     if (kill(-job->process, number) != 0) (void)kill(job->process, number);
 }
 
 /* ---- what it says ---- */
 
-static void take_line(struct job *job) {
+static void take_line(struct started *job) {
     const char *mark = strstr(job->line, job->mark);
     if (mark == NULL) {
         fputs(job->line, stderr);
@@ -110,7 +110,7 @@ static void take_line(struct job *job) {
 }
 
 /* Whole lines, and those that are too long in parts. */
-static void take_text(struct job *job, const char *text, size_t bytes) {
+static void take_text(struct started *job, const char *text, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) {
         job->line[job->used++] = text[i];
         if (text[i] != '\n' && job->used < sizeof job->line - 1) continue;
@@ -121,7 +121,7 @@ static void take_text(struct job *job, const char *text, size_t bytes) {
 }
 
 /* False: nobody has the writing end any more. */
-static bool take_news(struct job *job, int wait_ms) {
+static bool take_news(struct started *job, int wait_ms) {
     char text[4096];
     struct pollfd polled = {.fd = job->errors, .events = POLLIN};
     if (poll(&polled, 1, wait_ms) <= 0) return true;
@@ -133,13 +133,13 @@ static bool take_news(struct job *job, int wait_ms) {
 
 /* ---- running ---- */
 
-static void pass_signals_on(struct job *job) {
+static void pass_signals_on(struct started *job) {
     if (job->passed_on == times_asked) return;
     job->passed_on = times_asked;
     (void)kill(job->process, asked);
 }
 
-static void end_what_stays(struct job *job) {
+static void end_what_stays(struct started *job) {
     if (job->lost_at == 0 || job->ended_by == SIGKILL) return;
     uint64_t waited = weir__now_ns() - job->lost_at;
     if (waited > (STAYS_S + TERM_S) * SECOND) {
@@ -149,8 +149,8 @@ static void end_what_stays(struct job *job) {
     }
 }
 
-bool job_run(const struct words *command, struct job_end *end) {
-    struct job job = {.end = end, .passed_on = times_asked};
+bool job_run(const struct launch_words *command, struct job_end *end) {
+    struct started job = {.end = end, .passed_on = times_asked};
     char word[32];
     int status = 0;
     bool open = true;
@@ -175,8 +175,8 @@ bool job_run(const struct words *command, struct job_end *end) {
     return true;
 }
 
-int job_capture(const struct words *command, unsigned limit_s, char *text, size_t capacity) {
-    struct job job = {0};
+int job_capture(const struct launch_words *command, unsigned limit_s, char *text, size_t capacity) {
+    struct started job = {0};
     int status = 0;
     size_t used = 0;
     uint64_t until = weir__now_ns() + limit_s * SECOND;

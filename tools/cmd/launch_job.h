@@ -10,12 +10,12 @@
 enum { LAUNCH_WORDS = 1024 };
 
 /** A command line as it grows; words are borrowed. */
-struct words {
+struct launch_words {
     uint32_t count;
     const char *list[LAUNCH_WORDS + 1]; /**< NULL behind the last */
 };
 /** False where there are too many. */
-bool words_add(struct words *words, const char *word);
+bool launch_words_add(struct launch_words *words, const char *word);
 
 /** How a start ended. */
 struct job_end {
@@ -32,9 +32,9 @@ int job_asked(void);
 /** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
  * writes for its launcher. A command that stays after a loss is ended. False: it cannot be started.
  */
-bool job_run(const struct words *command, struct job_end *end);
+bool job_run(const struct launch_words *command, struct job_end *end);
 /** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.
  */
-int job_capture(const struct words *command, unsigned limit_s, char *text, size_t capacity);
+int job_capture(const struct launch_words *command, unsigned limit_s, char *text, size_t capacity);
 
 #endif

@@ -52,15 +52,15 @@ static bool is_beginning(const struct launch_train *train, int i, int *next) {
 }
 
 bool launch_train_add(const struct launch_train *train, const char *workers,
-                      struct words *command) {
-    bool goes_on = launch_train_has_saved(train), fits = words_add(command, "train");
+                      struct launch_words *command) {
+    bool goes_on = launch_train_has_saved(train), fits = launch_words_add(command, "train");
     for (int i = 0, next; fits && i < train->count; i = next) {
         next = i + 1;
-        if (!goes_on || !is_beginning(train, i, &next)) fits = words_add(command, train->words[i]);
+        if (!goes_on || !is_beginning(train, i, &next)) fits = launch_words_add(command, train->words[i]);
     }
-    if (fits && goes_on) fits = words_add(command, "--resume") && words_add(command, train->save);
-    if (fits && goes_on) fits = words_add(command, "--save") && words_add(command, train->save);
+    if (fits && goes_on) fits = launch_words_add(command, "--resume") && launch_words_add(command, train->save);
+    if (fits && goes_on) fits = launch_words_add(command, "--save") && launch_words_add(command, train->save);
     if (fits && !train->names_pipeline)
-        fits = words_add(command, "--workers") && words_add(command, workers);
+        fits = launch_words_add(command, "--workers") && launch_words_add(command, workers);
     return fits;
 }
