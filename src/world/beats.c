@@ -117,10 +117,8 @@ static void send_to_all(struct weir__beats *beats, const struct weir__word *word
 }
 
 static struct weir__word word_of_loss(uint32_t rank, enum weir_lost_how how, double seconds) {
-    return (struct weir__word){.kind = WEIR__WORD_LOST,
-                               .rank = rank,
-                               .how = how,
-                               .number = (uint32_t)(seconds * 1000)};
+    return (struct weir__word){
+        .kind = WEIR__WORD_LOST, .rank = rank, .how = how, .number = (uint32_t)(seconds * 1000)};
 }
 
 /* The first that is missed is the one that all name; but who ends all may be heard only after those
@@ -163,7 +161,8 @@ static void tell_loss(struct weir__beats *beats) {
     if (beats->options.lost != NULL) beats->options.lost(beats->options.context, &lost);
 }
 
-void weir__beats_set_state(struct weir__beats *beats, struct weir__peer *peer, enum beats_state state) {
+void weir__beats_set_state(struct weir__beats *beats, struct weir__peer *peer,
+                           enum beats_state state) {
     if (state == JOINED) peer->heard = weir__now_ns();
     if (state == LOST || state == LEFT) weir__wire_close(&peer->wire);
     pthread_mutex_lock(&beats->lock);
@@ -176,14 +175,13 @@ void weir__beats_set_state(struct weir__beats *beats, struct weir__peer *peer, e
 /* A rank that was stopped finds there what became of it when it goes on. */
 static void give_up(struct weir__beats *beats, struct weir__peer *peer, enum weir_lost_how how,
                     double seconds) {
-    const struct weir__word word =
-        word_of_loss((uint32_t)(peer - beats->peers), how, seconds);
+    const struct weir__word word = word_of_loss((uint32_t)(peer - beats->peers), how, seconds);
     if (peer->state == JOINED) (void)weir__wire_send(&peer->wire, &word);
     weir__beats_set_state(beats, peer, LOST);
 }
 
-void weir__beats_lose_peer(struct weir__beats *beats, struct weir__peer *peer, enum weir_lost_how how,
-                      uint64_t silent_ns) {
+void weir__beats_lose_peer(struct weir__beats *beats, struct weir__peer *peer,
+                           enum weir_lost_how how, uint64_t silent_ns) {
     if (peer->leaves) {
         weir__beats_set_state(beats, peer, LEFT);
         return;
@@ -196,7 +194,8 @@ void weir__beats_lose_peer(struct weir__beats *beats, struct weir__peer *peer, e
 
 /* ---- words ---- */
 
-static void read_word(struct weir__beats *beats, struct weir__peer *peer, const struct weir__word *word) {
+static void read_word(struct weir__beats *beats, struct weir__peer *peer,
+                      const struct weir__word *word) {
     uint32_t from = (uint32_t)(peer - beats->peers);
     switch (word->kind) {
     case WEIR__WORD_LOST:
@@ -430,7 +429,7 @@ static void allow_descriptors(uint32_t rank_count) {
 }
 
 static struct weir__peer *make_peers(struct weir__beats *beats, uint32_t rank_count,
-                               const struct weir__door *doors, struct pollfd **polled) {
+                                     const struct weir__door *doors, struct pollfd **polled) {
     const struct weir_allocator *allocator = beats->options.allocator;
     struct weir__peer *peers = weir__acquire(allocator, rank_count, sizeof *peers);
     *polled = weir__acquire(allocator, (size_t)rank_count + 2 + BEATS_GUESTS, sizeof **polled);

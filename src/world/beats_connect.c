@@ -9,8 +9,7 @@
 enum { TRY_MS = 250, TRY_MOST_MS = 2000, CONNECT_MS = 10000 };
 
 static struct weir__word hello_to(const struct weir__beats *beats, const struct weir__peer *peer) {
-    struct weir__word word = {
-        .kind = WEIR__WORD_HELLO, .rank = beats->rank, .number = peer->tries};
+    struct weir__word word = {.kind = WEIR__WORD_HELLO, .rank = beats->rank, .number = peer->tries};
     memcpy(word.token, peer->door.token, sizeof word.token);
     return word;
 }
@@ -83,7 +82,8 @@ void weir__beats_go_on_connecting(struct weir__beats *beats, struct weir__peer *
         weir__wire_close(&peer->wire);
 }
 
-static void answer(struct weir__beats *beats, struct weir__guest *guest, const struct weir__word *word) {
+static void answer(struct weir__beats *beats, struct weir__guest *guest,
+                   const struct weir__word *word) {
     if (!is_hello(beats, word) || word->rank <= beats->rank) goto refuse;
     struct weir__peer *peer = &beats->peers[word->rank];
     if (peer->state != APART || word->number < peer->tries) goto refuse; /* given up since */

@@ -48,7 +48,7 @@ struct weir__beats {
     uint64_t timeout, interval, limit;
     struct weir__guest guests[BEATS_GUESTS];
     uint32_t rank, rank_count; /* rank_count 0: nobody is known yet */
-    struct weir__peer *peers;        /* [rank_count]; its own is of no use */
+    struct weir__peer *peers;  /* [rank_count]; its own is of no use */
     struct pollfd *polled;     /* [2 + BEATS_GUESTS + rank_count] */
     uint64_t begun, met, turned, beaten, lost_at;
     bool told;

@@ -407,7 +407,8 @@ struct unwatched {
     uint32_t count, first;
 };
 
-static void warn(const struct mpi_world *world, const struct unwatched *all, struct weir_world *out) {
+static void warn(const struct mpi_world *world, const struct unwatched *all,
+                 struct weir_world *out) {
     uint32_t count = 0, from = 0;
     for (uint32_t r = world->rank_count; r-- > 0;) {
         count += all[r].count;

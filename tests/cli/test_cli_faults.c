@@ -44,17 +44,18 @@ static bool can_run(void) {
 
 static struct cli_run run;
 
-/* Starts the ranks, each under a shell so that its launcher sees no signal; gives rank `victim` the
+/* Starts the ranks, each under a shell so that its launcher sees none end by a signal, by which it
+ * would end all (a failure it tells all others by SIGUSR1); gives rank `victim` the
  * signal `wait_ms` after the first save, or after the start; and waits for the others. The last
  * line is how long they took, in ms. */
 static void fault(const char *folder, const char *number, uint32_t victim, bool saved,
                   uint32_t wait_ms, const char *options) {
     run.code = test_shell(
         run.output, sizeof run.output,
-        "{ cd '%s' && %s && rm -rf saved saved.partial pid.*; mpiexec -disable-auto-cleanup -n "
-        "%d "
-        "sh -c '\"%s/bin/weir\" train --data %s " RUN
-        " --steps 100000000 --save-every 5 --save saved %s & echo $! > pid.$PMI_RANK; wait $!' "
+        "{ cd '%s' && %s && rm -rf saved saved.partial pid.*; mpiexec -disable-auto-cleanup -n %d "
+        "sh -c 'trap : USR1; \"%s/bin/weir\" train --data %s " RUN
+        " --steps 100000000 --save-every 5 --save saved %s & W=$!; echo $W > pid.$PMI_RANK; "
+        "while kill -0 $W; do wait $W; C=$?; done 2>/dev/null; exit $C' "
         "2>&1 & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] && [ -s pid.1 ] && "
         "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved ]; }; }; do sleep 0.1; I=$((I+1)); done; "
         "sleep %u.%03u; V=$(cat pid.%u); kill -%s $V; S=$(date +%%s%%N); for R in 0 1 2; do "

@@ -231,7 +231,7 @@ static void test_examples_use_options_that_there_are(void) {
         output, sizeof output,
         "sed -e ':a' -e '/\\\\$/N; s/\\\\\\n//; ta' README.md docs/*.md | "
         "sed -n 's/^    \\(\\$ \\)\\{0,1\\}\\(zig-out\\/bin\\/\\)\\{0,1\\}weir "
-        "\\([a-z]*\\) /\\3 /p' | sed 's/#.*//; s/|.*//' | while read -r name rest; do "
+        "\\([a-z]*\\) /\\3 /p' | sed 's/#.*//; s/|.*//; s/ -- .*//' | while read -r name rest; do "
         "for word in $rest; do case $word in --*) \"%s/bin/weir\" $name --help | "
         "grep -q -e \"^  $word \" -e \"^  $word\\$\" || echo \"$name $word\" ;; esac; done; "
         "echo seen >&2; done 2>%s/seen; test $(wc -l <%s/seen) -gt 12 || echo too few",

@@ -190,7 +190,8 @@ static bool answers(const struct launch *l, const struct host *host) {
     static char text[256];
     struct launch_words words = {0};
     char *list = host_list(l, host);
-    bool does = list != NULL && add_launcher(l, "1", list, &words) && launch_words_add(&words, "true") &&
+    bool does = list != NULL && add_launcher(l, "1", list, &words) &&
+                launch_words_add(&words, "true") &&
                 job_capture(&words, PROBE_S, text, sizeof text) == 0;
     free(list);
     return does;
@@ -224,7 +225,8 @@ static bool run_once(struct launch *l, struct job_end *end) {
     words = (struct launch_words){0};
     snprintf(ranks, sizeof ranks, "%u", count_ranks(l));
     bool fits = (l->host_count == 0 || hosts != NULL) && add_launcher(l, ranks, hosts, &words) &&
-                launch_words_add(&words, l->program) && launch_train_add(&l->train, l->workers, &words);
+                launch_words_add(&words, l->program) &&
+                launch_train_add(&l->train, l->workers, &words);
     if (!fits) fprintf(stderr, "weir: launch: the command has too many words\n");
     bool ran = fits && job_run(&words, end);
     free(hosts);
@@ -241,17 +243,21 @@ static bool is_final(const struct job_end *end) {
     return final;
 }
 
-static void tell_restart(const struct launch *l, const struct job_end *end, uint32_t restart,
-                         bool moved) {
+/* Before hosts are tried, which may take a while. */
+static void tell_end(const struct job_end *end) {
     if (end->lost)
-        fprintf(stderr, "weir: launch: %s is lost", end->what);
+        fprintf(stderr, "weir: launch: %s is lost\n", end->what);
     else
         fprintf(stderr,
-                "weir: launch: a process was ended by a signal (the launcher's exit code is "
-                "%d)",
+                "weir: launch: a process was ended by a signal, or the launcher lost a host (its "
+                "exit code is %d)\n",
                 end->code);
-    fprintf(stderr, ": restart %u of at most %u on %u rank%s", restart, l->values.restarts,
-            count_ranks(l), weir__s(count_ranks(l)));
+}
+
+static void tell_restart(const struct launch *l, uint32_t restart, bool moved) {
+    uint32_t ranks = count_ranks(l);
+    fprintf(stderr, "weir: launch: restart %u of at most %u on %u rank%s", restart,
+            l->values.restarts, ranks, weir__s(ranks));
     if (!launch_train_has_saved(&l->train))
         fprintf(stderr, ", from where the job began: nothing was saved\n");
     else
@@ -271,6 +277,7 @@ static int run_all(struct launch *l) {
         struct saved before = saved_look(l->train.save);
         if (!run_once(l, &end)) return EXIT_FAILED;
         if (is_final(&end)) return own_code(&end);
+        tell_end(&end);
         if (restart >= l->values.restarts) break;
         drop_hosts(l);
         if (job_asked() != 0) return 128 + job_asked();
@@ -279,11 +286,11 @@ static int run_all(struct launch *l) {
             return EXIT_FAILED;
         }
         struct saved now = saved_look(l->train.save);
-        tell_restart(l, &end, restart + 1, saved_is_other(&now, &before));
+        tell_restart(l, restart + 1, saved_is_other(&now, &before));
         if (!launch_train_has_saved(&l->train)) forget_log(l);
     }
-    fprintf(stderr, "weir: launch: %s is lost, and no restart is left of %u: give --restarts K\n",
-            end.lost ? end.what : "a process", l->values.restarts);
+    fprintf(stderr, "weir: launch: no restart is left of %u: give --restarts K\n",
+            l->values.restarts);
     return EXIT_FAILED;
 }
 

@@ -56,10 +56,13 @@ bool launch_train_add(const struct launch_train *train, const char *workers,
     bool goes_on = launch_train_has_saved(train), fits = launch_words_add(command, "train");
     for (int i = 0, next; fits && i < train->count; i = next) {
         next = i + 1;
-        if (!goes_on || !is_beginning(train, i, &next)) fits = launch_words_add(command, train->words[i]);
+        if (!goes_on || !is_beginning(train, i, &next))
+            fits = launch_words_add(command, train->words[i]);
     }
-    if (fits && goes_on) fits = launch_words_add(command, "--resume") && launch_words_add(command, train->save);
-    if (fits && goes_on) fits = launch_words_add(command, "--save") && launch_words_add(command, train->save);
+    if (fits && goes_on)
+        fits = launch_words_add(command, "--resume") && launch_words_add(command, train->save);
+    if (fits && goes_on)
+        fits = launch_words_add(command, "--save") && launch_words_add(command, train->save);
     if (fits && !train->names_pipeline)
         fits = launch_words_add(command, "--workers") && launch_words_add(command, workers);
     return fits;

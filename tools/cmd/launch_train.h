@@ -22,6 +22,7 @@ void launch_train_read(struct launch_train *train, int count, char **words);
 bool launch_train_has_saved(const struct launch_train *train);
 /** Adds "train" and its words, which go on from that checkpoint if there is one; `workers`
  * (decimal) are given unless the pipeline is named. False: too many words. */
-bool launch_train_add(const struct launch_train *train, const char *workers, struct launch_words *command);
+bool launch_train_add(const struct launch_train *train, const char *workers,
+                      struct launch_words *command);
 
 #endif
