@@ -30,6 +30,7 @@ enum {
     ENGINE_INPUTS_MAX = 6,
     ENGINE_PORTS_MAX = 20,
     ENGINE_CHUNKS_MAX = 64,
+    ENGINE_GROUPS_MAX = 16,
     ENGINE_ROWS_MAX = 128, /* of a micro-batch, where areas are listed */
     ENGINE_CALLS_MAX = 8192
 };
@@ -118,7 +119,8 @@ struct engine_model {
         int status;
     } lifecycle;
     const struct weir_fake_cuda_control *gpu; /* stages may be on GPUs of its; or NULL */
-    bool reference; /* called by the reference: threads and row counts are its own business */
+    int combine_status; /* of every combine */
+    bool reference;     /* called by the reference: threads and row counts are its own business */
     /* seen */
     _Atomic uint32_t call_count;
     struct engine_call calls[ENGINE_CALLS_MAX];
@@ -197,7 +199,8 @@ void engine_order_of(struct engine_order *order, const char *schedule, uint32_t 
 struct engine_reference {
     struct engine_model *model;
     double *parameters[ENGINE_STAGES_MAX];
-    double *gradients[ENGINE_STAGES_MAX];
+    double *gradients[ENGINE_STAGES_MAX]; /* of the first group, and in the end of all */
+    double *further[ENGINE_STAGES_MAX][ENGINE_GROUPS_MAX];
     double *optimizer[ENGINE_STAGES_MAX];
     void *memory; /* of the step that runs */
     double loss, gradient_norm;
@@ -209,6 +212,7 @@ struct engine_reference_options {
     const struct engine_order *order;
     double clip_norm;
     bool infer;
+    uint32_t groups; /* of gradients; 0: one */
 };
 
 /* torch.chunk's count, by its own arithmetic. */

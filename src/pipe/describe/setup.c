@@ -3,7 +3,6 @@
 #include "pipe/describe/setup.h"
 
 #include "pipe/describe/check.h"
-#include "pipe/describe/microbatch.h"
 #include "pipe/describe/ties.h"
 
 #include <stdio.h>
@@ -147,7 +146,10 @@ static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options 
     to->stage.outputs =
         weir__pool_copy(pool, to->stage.outputs, to->stage.output_count, sizeof *to->stage.outputs);
     uint32_t *entering = weir__pool_take(pool, options->input_count, sizeof *entering);
-    if (calls == NULL || to->stage.outputs == NULL || entering == NULL)
+    to->stage.sections = weir__pool_copy(pool, to->stage.sections, to->stage.section_count,
+                                         sizeof *to->stage.sections);
+    if (calls == NULL || to->stage.outputs == NULL || entering == NULL ||
+        to->stage.sections == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     if (to->stage.no_backward) freeze(&to->stage, calls);
     for (uint32_t k = 0; k < options->input_count; k++)
@@ -366,7 +368,7 @@ int weir__make_table(const struct weir_pipe_options *options, int64_t rows, cons
     if (options->schedule != NULL) want.schedule = options->schedule;
     want.stages = options->stage_count;
     want.workers = options->workers;
-    want.micro_batches = weir__chunk_count(rows, options->chunks);
+    want.micro_batches = weir__groups_of(options, weir__replica(options), rows).count;
     want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = no_backward;
@@ -392,6 +394,7 @@ int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir
                       struct weir_table **table) {
     assert(setup->flow.stage_count > 0);
     const struct weir_pipe_options *options = &setup->options;
+    if (!weir__groups_check_rows(options, rows, faults)) return WEIR_ERR_CONFIG;
     int status =
         weir__make_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
     if (status != WEIR_OK) return status;

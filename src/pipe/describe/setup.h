@@ -8,6 +8,7 @@
 
 #include "base/pool.h"
 #include "device/device.h"
+#include "pipe/describe/groups.h"
 #include "schedule/action.h"
 #include "skip/skip.h"
 
@@ -69,12 +70,13 @@ static inline struct weir__device_facts weir__setup_device(const struct weir__se
     bool named = worker < setup->options.device_count;
     return named ? setup->devices[worker] : (struct weir__device_facts){0, true};
 }
-/** The rank that has the worker, of `workers` in the table. */
+/** The rank that has the worker, of `workers` in the table, among those of its replica. */
 static inline uint32_t weir__setup_rank(const struct weir__setup *setup, uint32_t worker,
                                         uint32_t workers) {
     assert(worker < workers);
     if (setup->options.world == NULL) return 0;
-    return weir__dealt_rank(setup->options.world->rank_count, workers, worker);
+    uint32_t ranks = setup->options.world->rank_count / weir__replicas(&setup->options);
+    return weir__dealt_rank(ranks, workers, worker);
 }
 /** Whether both reach the same memory by the same addresses. */
 static inline bool weir__setup_shares(const struct weir__setup *setup, uint32_t a, uint32_t b,

@@ -3,6 +3,7 @@
  * views, blocks, a replay for lifetimes, offsets, hand-overs, waits. */
 #include "pipe/lower/prepared.h"
 
+#include "pipe/describe/groups.h"
 #include "pipe/describe/microbatch.h"
 #include "pipe/lower/tie_copies.h"
 #include "pipe/lanes/ways.h"
@@ -47,13 +48,17 @@ static int make_table(struct weir__row_plan *prepared, const struct weir__setup 
                       struct weir_faults *faults) {
     const struct weir_allocator *allocator = setup->options.allocator;
     const struct weir_table *placed = setup->placed;
-    prepared->micro_batch_count = weir__chunk_count(prepared->rows, setup->options.chunks);
+    const struct weir_pipe_options *options = &setup->options;
+    prepared->groups = prepared->infer
+                           ? weir__groups_infer(options, weir__replica(options), prepared->rows)
+                           : weir__groups_of(options, weir__replica(options), prepared->rows);
+    prepared->micro_batch_count = prepared->groups.count;
     if (!prepared->infer || placed == NULL) {
         int status = weir__setup_table(setup, prepared->rows, faults, &prepared->exported);
         if (status != WEIR_OK) return status;
-        assert(prepared->exported->micro_batch_count == prepared->micro_batch_count);
         placed = prepared->exported;
     }
+    assert(prepared->infer || placed->micro_batch_count == prepared->micro_batch_count);
     if (!prepared->infer) return lower(prepared, allocator);
     return weir__table_new_infer(placed, prepared->micro_batch_count, allocator, &prepared->table);
 }
@@ -185,8 +190,9 @@ static int make_views(struct weir__row_plan *prepared, const struct weir__setup 
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         for (uint32_t i = 0; i < m; i++) {
             struct weir__views *views = weir__prepared_views(prepared, s, i);
-            views->row_first = weir__chunk_first(prepared->rows, chunks, i);
-            views->rows = weir__chunk_first(prepared->rows, chunks, i + 1) - views->row_first;
+            uint32_t number = prepared->groups.first + i;
+            views->row_first = weir__chunk_first(prepared->rows, chunks, number);
+            views->rows = weir__chunk_first(prepared->rows, chunks, number + 1) - views->row_first;
             if (!take_views(prepared, setup, s, views)) return WEIR_ERR_OUT_OF_MEMORY;
             set_entering_rows(setup, s, views);
         }
@@ -229,8 +235,11 @@ void weir__prepared_bind(const struct weir__row_plan *prepared, const struct wei
                          void *const *staging, double *losses) {
     assert(arenas != NULL && staging != NULL && losses != NULL);
     const struct weir__memory *memory = &prepared->memory;
-    size_t views = (size_t)prepared->table->stage_count * prepared->micro_batch_count;
-    for (size_t i = 0; i < views; i++) prepared->bound.views[i].loss = &losses[i];
+    const struct weir__groups *groups = &prepared->groups;
+    for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+        for (uint32_t i = 0; i < groups->count; i++)
+            weir__prepared_views(prepared, s, i)->loss =
+                &losses[(size_t)s * groups->whole + groups->first + i];
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
         *binding->where = address(memory, arenas, binding->block, binding->offset);
@@ -305,7 +314,6 @@ static int make_calls(struct weir__row_plan *prepared, const struct weir__setup 
     assert(prepared->bound.views != NULL && prepared->calls == NULL);
     const struct weir_table *table = prepared->table;
     bool *checkpointed = find_checkpointed(prepared);
-    bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
     prepared->calls =
         weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
     prepared->bound.workspaces =
@@ -322,8 +330,6 @@ static int make_calls(struct weir__row_plan *prepared, const struct weir__setup 
             call->views = weir__prepared_views(prepared, action->stage, action->micro_batch);
         bool forgets = (kind->writes & WEIR__OUTPUTS) && call->phase != WEIR_FORWARD;
         call->saves = kind->per_micro_batch && !forgets;
-        call->gradients_first = (kind->writes & WEIR__PARAM_GRADS) && !begun[action->stage];
-        if (call->gradients_first) begun[action->stage] = true;
     }
     return WEIR_OK;
 }

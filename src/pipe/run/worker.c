@@ -40,7 +40,8 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     if (call != NULL) {
         bool of_micro_batch = weir__kinds[call->action.kind].per_micro_batch;
         pipe->outcome.error.stage = call->action.stage;
-        pipe->outcome.error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
+        uint32_t number = pipe->command.plan->groups.first + call->action.micro_batch;
+        pipe->outcome.error.micro_batch = of_micro_batch ? (int32_t)number : -1;
         pipe->outcome.error.phase = call->phase;
     }
     if (pipe->outcome.error.message[0] == '\0')
@@ -206,6 +207,22 @@ static void forget_error(struct weir__run *run) {
     run->error.layer[0] = run->error.message[0] = '\0';
 }
 
+/* Groups' sums that are complete behind the call, once all mini-batches of the update are in. */
+static int add_sums(struct weir__run *run, const struct weir__call *call) {
+    const struct weir__stage_setup *at = &run->pipe->setup.stages[call->action.stage];
+    const struct weir__memory *memory = &run->plan->memory;
+    const struct weir__arena *arenas = run->pipe->memory.arenas;
+    for (uint32_t i = call->sum_begin; i < call->sum_end; i++) {
+        const struct weir__sum *sum = &run->plan->sums[i];
+        if (!run->pipe->command.step.accumulate_last) break;
+        int status = at->stage.calls->combine(
+            at->stage.context, weir__arena_block(arenas, memory, sum->into),
+            weir__arena_block(arenas, memory, sum->from), at->stage.gradient_bytes);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 static int do_action(struct weir__run *run, const struct weir__call *call) {
     assert(run->plan->stage_worker[call->action.stage] == run->worker->index);
     if (weir__writes(call->action.kind, WEIR__PARAMETERS)) {
@@ -216,6 +233,7 @@ static int do_action(struct weir__run *run, const struct weir__call *call) {
     int status = pass_portals(run, call, false);
     if (status != WEIR_OK) return status;
     if ((status = call_stage(run, call)) != WEIR_OK) return status;
+    if ((status = add_sums(run, call)) != WEIR_OK) return status;
     forget_error(run);
     if ((status = pass_portals(run, call, true)) != WEIR_OK) return status;
     return weir__run_returns(run, call);
@@ -321,7 +339,7 @@ static void run_line(struct weir__worker *worker) {
     uint32_t length = table->lines[worker->index + 1] - first;
     run.stop = step->accumulate_last ? length : run.plan->tail[worker->index];
     assert(run.stop <= length);
-    run.task = (struct weir_task){.micro_batch_count = run.plan->micro_batch_count,
+    run.task = (struct weir_task){.micro_batch_count = run.plan->groups.whole,
                                   .rows_total = step->rows,
                                   .mini_batch = step->mini_batch,
                                   .update = step->update,
