@@ -211,10 +211,10 @@ struct weir_stage_calls {
     weir_task_fn *backward_weight;
     weir_task_fn *norm;
     weir_task_fn *update;
-    /** Adds a range of gradients to the same range of another sum, element by element, both where
-     * task.gradients are or slices of sections. Needed with gradient_groups. Like a task: its
-     * status, thread and stream. */
-    int (*combine)(void *context, void *into, const void *from, size_t bytes);
+    /** Adds to a sum of gradients another, element by element: `bytes` of them, of which the first
+     * is at `offset` in the stage's gradients. What the stage writes no gradient to is left alone:
+     * it may be anything. Needed with gradient_groups. Status and thread as of a task. */
+    int (*combine)(void *context, void *into, const void *from, size_t offset, size_t bytes);
     /** Bytes for a row count, on the thread that builds or prepares the pipe, before any memory
      * is there; NULL: nothing is needed. Must always give the same answer for the same rows (and
      * phases that are asked for: bytes->phases), and no smaller one for more rows. `bytes` is

@@ -20,9 +20,8 @@
  * the norm, updates the parameters and has the optimizer's state of that slice alone; the others
  * are sent the parameters (ZeRO's stage 1: Rajbhandari et al., SC20, by direct reduce-scatter).
  * What a stage's norm and update do with replicas:
- *  - norm reads and adds up what is in own slices, and writes 0 to the norm_squares of others. A
- *    number of norm_squares is one replica's: norm_squares are of parts that no slice's end cuts,
- *    as blocks of WEIR_SLICE_BLOCK bytes of a section;
+ *  - norm reads and adds up what is in own slices, and writes 0 to the norm_squares of others. So
+ *    each of these is of a part that no slice's end cuts, whatever the number of replicas;
  *  - update writes the parameters of own slices, with tied gradients as with others.
  * Nothing else of a stage knows of it: tasks name micro-batches, rows and losses of the whole
  * mini-batch. With no_update the gradients are given to all replicas in place of the parameters.
@@ -63,8 +62,8 @@ struct weir_tied {
 
 /* ---- slices of gradients --------------------------------------------------------------------- */
 
-/** Slices begin and end at multiples of it from their section's beginning, or at its end. */
-enum { WEIR_SLICE_BLOCK = 16384 };
+/** Bytes: where slices may end, from their section's beginning, unless the section says it. */
+enum { WEIR_SLICE_BLOCK = 65536 };
 
 /** A range of a stage's gradients that is cut into slices by itself, so that equally long sections
  * are cut alike: what is added to each other (all uses of a parameter, tied or not) needs sections
@@ -74,10 +73,14 @@ struct weir_section {
     size_t offset, bytes;
     bool parameters; /**< at the same place in the stage's parameters lie those that update writes
                           for it; false: gradients alone, of a further use */
+    const size_t *cuts; /**< where in it slices may end, ascending; NULL: at each WEIR_SLICE_BLOCK.
+                             The stage's, as long as the pipe */
+    uint32_t cut_count;
 };
 
-/** The replica's slice of a section of so many bytes: [*begin, *end) of it, which may be empty. */
-void weir_slice(size_t bytes, uint32_t replicas, uint32_t replica, size_t *begin, size_t *end);
+/** The replica's slice of a section: its bytes [*begin, *end), which may be none. */
+void weir_slice(const struct weir_section *section, uint32_t replicas, uint32_t replica,
+                size_t *begin, size_t *end);
 
 #ifdef __cplusplus
 }

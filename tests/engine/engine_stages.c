@@ -310,12 +310,13 @@ static void detach(void *context) {
     atomic_fetch_add(&stage->model->detached, 1);
 }
 
-static int combine(void *context, void *into, const void *from, size_t bytes) {
+static int combine(void *context, void *into, const void *from, size_t offset, size_t bytes) {
     struct engine_stage *stage = context;
     double *to = into;
     const double *more = from;
     if (stage->thread != thread_id()) engine_note(stage, NULL, "combined on another thread");
-    if (bytes % sizeof *to != 0) engine_note(stage, NULL, "a number is cut by a slice");
+    if (bytes % sizeof *to != 0 || offset % sizeof *to != 0)
+        engine_note(stage, NULL, "a number is cut by a slice");
     for (size_t i = 0; i < bytes / sizeof *to; i++) to[i] += more[i];
     return stage->model->combine_status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A model on a pipe: compiled, described to the engine, stepped. */
 #include "net/run/devices.h"
+#include "pipe/describe/groups.h"
 #include "net/cpu/level.h"
 #include "world/allreduce.h"
 
@@ -151,6 +152,9 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                                             .backend = net->backends[s]};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
+        stage->share.groups = weir__gradient_groups(&options->pipe);
+        stage->share.replicas = weir__replicas(&options->pipe);
+        stage->share.replica = weir__replica(&options->pipe);
         int status = weir__stage_init(stage, &net->network, s);
         if (status != WEIR_OK) return status;
         if (kernels == WEIR_OK)
@@ -347,9 +351,9 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     parameter->data = at(stage->at.parameters, info->offset);
     if (net->infer_only || info->frozen) return WEIR_OK;
     parameter->gradient = at(stage->at.gradients, info->offset);
+    size_t place = weir__stage_optimizer_at(stage, info);
     for (uint32_t i = 0; i < weir__optimizer_arrays(&net->optimizer); i++)
-        parameter->optimizer[i] =
-            at(stage->at.optimizer, i * stage->compiled->trainable_bytes + info->offset);
+        parameter->optimizer[i] = at(stage->at.optimizer, i * stage->array_bytes + place);
     return WEIR_OK;
 }
 
@@ -358,9 +362,12 @@ void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, u
     assert(parameter < net->network.named_count);
     const struct weir__parameter_decl *info =
         &net->network.parameters[net->network.named[parameter]];
-    bool here = net->stages[info->stage].at.parameters != NULL;
-    *begin = 0;
-    *count = here ? info->count : 0;
+    const struct weir__net_stage *stage = &net->stages[info->stage];
+    bool here = stage->at.parameters != NULL;
+    size_t first = 0, end = 0;
+    if (here && !info->frozen) weir__stage_slice(stage, info, stage->share.replica, &first, &end);
+    *begin = first / weir_dtype_bytes(weir__exact_dtype(net->dtype));
+    *count = (end - first) / weir_dtype_bytes(weir__exact_dtype(net->dtype));
 }
 
 /** Copies through `held`, which is the host's memory. */
@@ -382,8 +389,8 @@ static int share_parameter(struct weir_net *net, const struct weir__parameter_de
     if (status != WEIR_OK || net->infer_only || copy->frozen) return status;
     for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++) {
         status = share_array(
-            net, copy, at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
-            at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), held, bytes);
+            net, copy, at(b->at.optimizer, k * b->array_bytes + copy->offset),
+            at(a->at.optimizer, k * a->array_bytes + from->offset), held, bytes);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;

@@ -89,11 +89,28 @@ struct weir__groups weir__groups_infer(const struct weir_pipe_options *options, 
     return (struct weir__groups){whole, first, whole - first < most ? whole - first : most, most};
 }
 
-void weir_slice(size_t bytes, uint32_t replicas, uint32_t replica, size_t *begin, size_t *end) {
+/* The first cut from `wanted` on. */
+static size_t cut_at(const struct weir_section *section, size_t wanted) {
+    uint32_t low = 0, high = section->cut_count;
+    if (section->cuts == NULL) {
+        size_t rest = wanted % WEIR_SLICE_BLOCK, left = section->bytes - wanted;
+        size_t more = rest == 0 ? 0 : WEIR_SLICE_BLOCK - rest;
+        return more < left ? wanted + more : section->bytes;
+    }
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (section->cuts[middle] < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < section->cut_count ? section->cuts[low] : section->bytes;
+}
+
+void weir_slice(const struct weir_section *section, uint32_t replicas, uint32_t replica,
+                size_t *begin, size_t *end) {
+    size_t part = section->bytes / replicas;
     assert(replica < replicas);
-    uint64_t blocks = bytes / WEIR_SLICE_BLOCK + (bytes % WEIR_SLICE_BLOCK != 0);
-    *begin = (size_t)(blocks * replica / replicas) * WEIR_SLICE_BLOCK;
-    *end = (size_t)(blocks * (replica + 1) / replicas) * WEIR_SLICE_BLOCK;
-    if (*begin > bytes) *begin = bytes;
-    if (*end > bytes) *end = bytes;
+    *begin = replica == 0 ? 0 : cut_at(section, part * replica);
+    *end = replica + 1 == replicas ? section->bytes : cut_at(section, part * (replica + 1));
 }

@@ -127,7 +127,7 @@ static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
     calls->recompute = calls->backward = calls->norm = calls->update = NULL;
     calls->backward_input = calls->backward_weight = NULL;
     stage->gradient_bytes = stage->optimizer_bytes = 0;
-    stage->norm_count = 0;
+    stage->norm_count = stage->section_count = 0;
 }
 
 static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,

@@ -217,7 +217,7 @@ static int add_sums(struct weir__run *run, const struct weir__call *call) {
         if (!run->pipe->command.step.accumulate_last) break;
         int status = at->stage.calls->combine(
             at->stage.context, weir__arena_block(arenas, memory, sum->into),
-            weir__arena_block(arenas, memory, sum->from), at->stage.gradient_bytes);
+            weir__arena_block(arenas, memory, sum->from), 0, at->stage.gradient_bytes);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
