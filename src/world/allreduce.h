@@ -14,6 +14,7 @@ struct weir__allreduce {
     unsigned char *own, *other; /**< what is known here; what comes */
     size_t bytes;
     void (*merge)(unsigned char *own, const unsigned char *other, size_t bytes);
+    uint32_t first, count; /**< the ranks that take part; no `count`: all */
     uint32_t distance; /**< of this round; the number of ranks or more: it is over */
     bool under_way, sent, received;
     struct weir_request send, receive;
@@ -35,6 +36,9 @@ void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t
  * blocks. `world` may be NULL: the own status. */
 int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
                       struct weir_faults *faults);
+/** The same among `count` ranks from `first` on, of which this is one, none with a failure. */
+int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint32_t count,
+                            uint64_t digest, const char *what, struct weir_faults *faults);
 
 /** Every rank comes with the same number of bytes, all 0 but for what it alone has to say; each
  * leaves with what all said. Collective; blocks. The world's failures, WEIR_ERR_OUT_OF_MEMORY. */

@@ -320,13 +320,12 @@ static void take_norm(const struct pass *pass, double *squares) {
         struct engine_stage *stage = &model->stages[s];
         struct weir_task task = task_of(pass, stage, 0, WEIR_NORM);
         struct given given;
-        double parts[2];
+        double parts[ENGINE_PARTS_MAX];
         task.norm_squares = parts;
         give_ties(pass, stage, &task, &given);
         if (engine_norm_count(stage) == 0) continue;
         call(pass, stage, &task);
-        *squares = *squares + parts[0];
-        *squares = *squares + parts[1];
+        for (uint32_t i = 0; i < engine_norm_count(stage); i++) *squares = *squares + parts[i];
         any = true;
     }
     pass->reference->gradient_norm = any ? sqrt(*squares) : NAN;

@@ -284,6 +284,8 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))
         engine_note(stage, NULL, "the state is NULL or not, or not aligned");
     stage->state = attachment->state;
+    stage->replica = attachment->replica;
+    stage->replicas = attachment->replicas;
     stage->task_count = 0;
     stage->thread = thread_id();
     stage->attached = true;

@@ -130,6 +130,16 @@ static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
     stage->norm_count = stage->section_count = 0;
 }
 
+/* A stage that names no sections of its gradients has one. */
+static int copy_sections(struct weir__setup *setup, struct weir_stage *stage) {
+    struct weir_section all = {.bytes = stage->gradient_bytes, .parameters = true};
+    bool named = stage->section_count > 0;
+    if (!named && stage->gradient_bytes > 0) stage->section_count = 1;
+    stage->sections = weir__pool_copy(&setup->pool, named ? stage->sections : &all,
+                                      stage->section_count, sizeof *stage->sections);
+    return stage->sections != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
 static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,
                       uint32_t s) {
     assert(s < options->stage_count);
@@ -146,16 +156,14 @@ static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options 
     to->stage.outputs =
         weir__pool_copy(pool, to->stage.outputs, to->stage.output_count, sizeof *to->stage.outputs);
     uint32_t *entering = weir__pool_take(pool, options->input_count, sizeof *entering);
-    to->stage.sections = weir__pool_copy(pool, to->stage.sections, to->stage.section_count,
-                                         sizeof *to->stage.sections);
-    if (calls == NULL || to->stage.outputs == NULL || entering == NULL ||
-        to->stage.sections == NULL)
+    if (calls == NULL || to->stage.outputs == NULL || entering == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     if (to->stage.no_backward) freeze(&to->stage, calls);
     for (uint32_t k = 0; k < options->input_count; k++)
         if (options->inputs[k].stage == s) entering[to->entering_count++] = k;
     to->entering = entering;
-    return copy_skips(setup, to);
+    int status = copy_sections(setup, &to->stage);
+    return status == WEIR_OK ? copy_skips(setup, to) : status;
 }
 
 static int copy_inputs(struct weir__setup *setup) {
@@ -260,7 +268,8 @@ static int make_flow(struct weir__setup *setup) {
                                       .no_backward = no_backward,
                                       .skip_count = setup->route_count,
                                       .skips = setup->routes,
-                                      .recompute_late = setup->options.recompute_late};
+                                      .recompute_late = setup->options.recompute_late,
+                                      .replicas = weir__replicas(&setup->options) > 1};
     return WEIR_OK;
 }
 

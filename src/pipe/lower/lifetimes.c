@@ -624,6 +624,7 @@ int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir_
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
     weir__prepared_sums(prepared, setup);
+    if (setup->flow.replicas && !prepared->infer) weir__prepared_arrivals(prepared, setup);
     if (prepared->memory.status != WEIR_OK) return prepared->memory.status;
     return prepared->pool.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
 }

@@ -143,6 +143,13 @@ struct weir__lasting {
                                  `gradients`; NULL: the others do not, or there are none */
 };
 
+/** Where other replicas' parts of own slices of a stage's gradients arrive. */
+struct weir__arrivals {
+    uint32_t block; /**< WEIR__NO_BLOCK: there are none */
+    size_t each;    /**< bytes of each replica's, in the order of replicas without this one */
+    uint32_t gradient, norm, update; /**< actions: the last gradient, N and U */
+};
+
 /** Of a tie whose uses lie in memories apart: copies, WEIR__NO_BLOCK where there is none. */
 struct weir__tie_copies {
     uint32_t *arrived; /**< [use]: of its gradient, for the owner's norm */
@@ -192,7 +199,8 @@ struct weir__bound {
     struct weir__copy_ends *ends;       /**< per copy */
     struct weir__copy_stream **streams; /**< per lane, the pipe's; NULL: it is of ranks */
     struct weir__port **ports;          /**< per lane of ranks: the end of it that this rank has, or
-                                             NULL */
+                                             NULL; behind them those of replicas */
+    uint32_t replica_ports;             /**< how many there are of these */
 };
 struct weir__copy_ends {
     void *from, *to;
@@ -234,6 +242,7 @@ struct weir__row_plan {
     uint32_t wait_count, copy_count, move_count, return_count;
     uint32_t copy_capacity, move_capacity, return_capacity;
     struct weir__lasting *lasting;        /**< per stage */
+    struct weir__arrivals *arrivals;      /**< per stage; NULL: there is one replica */
     struct weir__tie_copies *tie_copies;  /**< per tie */
     const struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;
@@ -263,6 +272,8 @@ int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir_
 /** Which sum each gradient is added to, and the sums of sums; for weir__prepared_lifetimes
  * (sums.c). Without memory the pool has failed. */
 void weir__prepared_sums(struct weir__row_plan *prepared, const struct weir__setup *setup);
+/** Arrivals of each stage that learns; likewise. */
+void weir__prepared_arrivals(struct weir__row_plan *prepared, const struct weir__setup *setup);
 /** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
 int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__setup *setup,
                          const double *start, const double *end);

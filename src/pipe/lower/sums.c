@@ -121,3 +121,49 @@ void weir__prepared_sums(struct weir__row_plan *prepared, const struct weir__set
         call->sum_end = prepared->sum_count;
     }
 }
+
+/* ---- replicas ---- */
+
+static size_t slice_bytes(const struct weir__setup *setup, const struct weir_stage *stage) {
+    size_t sum = 0, begin, end;
+    for (uint32_t k = 0; k < stage->section_count; k++) {
+        weir_slice(&stage->sections[k], weir__replicas(&setup->options),
+                   weir__replica(&setup->options), &begin, &end);
+        sum += (end - begin + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+    }
+    return sum;
+}
+
+static void note_action(struct weir__arrivals *arrivals, const struct weir_action *action,
+                        uint32_t number) {
+    if (is_gradient(action)) arrivals->gradient = number;
+    if (weir__writes(action->kind, WEIR__NORMS)) arrivals->norm = number;
+    if (weir__writes(action->kind, WEIR__PARAMETERS)) arrivals->update = number;
+}
+
+void weir__prepared_arrivals(struct weir__row_plan *prepared, const struct weir__setup *setup) {
+    const struct weir_table *table = prepared->table;
+    uint32_t others = weir__replicas(&setup->options) - 1;
+    prepared->arrivals =
+        weir__pool_take(&prepared->pool, table->stage_count, sizeof *prepared->arrivals);
+    for (uint32_t s = 0; prepared->arrivals != NULL && s < table->stage_count; s++) {
+        const struct weir_stage *stage = &setup->stages[s].stage;
+        struct weir__arrivals *arrivals = &prepared->arrivals[s];
+        *arrivals = (struct weir__arrivals){.block = WEIR__NO_BLOCK,
+                                            .gradient = WEIR__NO_ACTION,
+                                            .norm = WEIR__NO_ACTION,
+                                            .update = WEIR__NO_ACTION};
+        for (uint32_t w = prepared->stage_worker[s], a = table->lines[w]; a < table->lines[w + 1];
+             a++)
+            if (table->actions[a].stage == s) note_action(arrivals, &table->actions[a], a);
+        size_t bytes;
+        arrivals->each = slice_bytes(setup, stage);
+        if (arrivals->gradient == WEIR__NO_ACTION) continue;
+        assert(arrivals->norm != WEIR__NO_ACTION && arrivals->update != WEIR__NO_ACTION);
+        if (!weir__multiply(arrivals->each, others, &bytes)) bytes = SIZE_MAX;
+        arrivals->block = weir__memory_block(&prepared->memory, WEIR__BLOCK_GRADIENTS,
+                                             prepared->stage_worker[s], bytes);
+        weir__memory_use(&prepared->memory, arrivals->block, arrivals->gradient);
+        weir__memory_use(&prepared->memory, arrivals->block, arrivals->norm);
+    }
+}

@@ -17,29 +17,39 @@ static bool is_tail(uint8_t kind) {
     return !weir__kinds[kind].per_micro_batch;
 }
 
+/* With replicas a tie's owner takes its norm behind the other uses' stages, which come after it. */
+static void add_norms(struct weir__table_builder *builder, const struct weir_table *table,
+                      uint32_t begin, uint32_t end, bool replicas) {
+    uint32_t last = replicas ? table->stage_count - 1 : 0;
+    assert(begin <= end);
+    for (uint32_t s = last + 1; s-- > 0;)
+        for (uint32_t u = begin; u < end; u++)
+            if (!replicas || table->actions[u].stage == s)
+                weir__table_add(builder, WEIR_KIND_N, table->actions[u].stage, 0);
+}
+
 static void lower_line(struct weir__table_builder *builder, const struct weir_table *table,
-                       uint32_t w) {
+                       uint32_t w, bool replicas) {
     assert(w < table->worker_count);
     uint32_t a = table->lines[w], end = table->lines[w + 1];
     for (; a < end && !is_tail(table->actions[a].kind); a++)
         weir__table_add(builder, (enum weir_kind)table->actions[a].kind, table->actions[a].stage,
                         table->actions[a].micro_batch);
-    for (uint32_t u = a; u < end; u++)
-        weir__table_add(builder, WEIR_KIND_N, table->actions[u].stage, 0);
+    add_norms(builder, table, a, end, replicas);
     for (uint32_t u = a; u < end; u++)
         weir__table_add(builder, WEIR_KIND_U, table->actions[u].stage, 0);
 }
 
 /* All N of a worker go before its first U: the norm is known before any parameter changes. */
-static int lower(struct weir__row_plan *prepared, const struct weir_allocator *allocator) {
+static int lower(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     assert(prepared->table == NULL && prepared->exported != NULL);
     const struct weir_table *table = prepared->exported;
     struct weir__table_builder builder;
-    weir__table_begin(&builder, allocator, table->stage_count, table->worker_count,
+    weir__table_begin(&builder, setup->options.allocator, table->stage_count, table->worker_count,
                       table->micro_batch_count);
     for (uint32_t w = 0; w < table->worker_count; w++) {
         weir__table_line(&builder);
-        lower_line(&builder, table, w);
+        lower_line(&builder, table, w, setup->flow.replicas);
     }
     return weir__table_finish(&builder, &prepared->table);
 }
@@ -59,7 +69,7 @@ static int make_table(struct weir__row_plan *prepared, const struct weir__setup 
         placed = prepared->exported;
     }
     assert(prepared->infer || placed->micro_batch_count == prepared->micro_batch_count);
-    if (!prepared->infer) return lower(prepared, allocator);
+    if (!prepared->infer) return lower(prepared, setup);
     return weir__table_new_infer(placed, prepared->micro_batch_count, allocator, &prepared->table);
 }
 
@@ -485,7 +495,8 @@ static int build(struct weir__row_plan *prepared, const struct weir__setup *setu
     struct weir__bound *bound = &prepared->bound;
     bound->ends = weir__pool_take(&prepared->pool, prepared->copy_count, sizeof *bound->ends);
     bound->streams = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
-    bound->ports = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
+    size_t ports = prepared->lane_count + 2 * (size_t)weir__replicas(&setup->options);
+    bound->ports = weir__pool_take(&prepared->pool, ports, sizeof(void *));
     weir__ties_take(prepared, setup);
     if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     return plan(prepared, setup);

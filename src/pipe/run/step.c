@@ -480,9 +480,8 @@ static int prepare_new(struct weir_pipe *pipe, int64_t rows, bool train,
 static int prepare_ranks(struct weir_pipe *pipe, uint32_t before, int status, int64_t rows,
                          struct weir_faults *faults) {
     if (pipe->ranks == NULL) return status;
-    uint64_t digest = weir__hash(weir__ranks_digest(pipe), &rows, sizeof rows);
     int all =
-        weir__world_agree(pipe->ranks->world, status, digest,
+        weir__ranks_agree(pipe->ranks->world, pipe, status, (uint64_t)rows,
                           "row counts, or plans for them: each must make the same calls", faults);
     for (uint32_t i = before; all == WEIR_OK && i < pipe->prepared_count; i++)
         all = weir__ranks_prepare(pipe, pipe->prepared[i]);

@@ -229,9 +229,10 @@ static int do_action(struct weir__run *run, const struct weir__call *call) {
         int judged = judge(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
     }
-    if (call->run == NULL) return WEIR_OK;
-    int status = pass_portals(run, call, false);
-    if (status != WEIR_OK) return status;
+    bool adds = run->plan->arrivals != NULL && weir__writes(call->action.kind, WEIR__NORMS);
+    int status = adds ? weir__replicas_add(run, call) : WEIR_OK;
+    if (call->run == NULL || status != WEIR_OK) return status;
+    if ((status = pass_portals(run, call, false)) != WEIR_OK) return status;
     if ((status = call_stage(run, call)) != WEIR_OK) return status;
     if ((status = add_sums(run, call)) != WEIR_OK) return status;
     forget_error(run);
@@ -271,6 +272,8 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     if (status != WEIR_OK) return status;
     if (run->pipe->ranks != NULL && weir__writes(call->action.kind, WEIR__PARAMETERS))
         weir__ranks_wait_numbers(run);
+    if (run->plan->arrivals != NULL && weir__writes(call->action.kind, WEIR__NORMS))
+        weir__replicas_wait(run, call);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         status = weir__run_follow(run, run->worker->stream, &run->plan->waits[i]);
         if (status != WEIR_OK) return status;

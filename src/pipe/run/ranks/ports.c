@@ -15,7 +15,7 @@ struct verdict_record {
     struct weir_error error;
 };
 
-enum { TAG_BASE = 181, NUMBERS_CHANNEL = 0, PARK_NS = 50000 };
+enum { TAG_BASE = 181, PARK_NS = 50000 };
 _Static_assert(TAG_BASE *TAG_BASE <= WEIR_TAG_MOST + 1, "tags are a step's and a place's rest");
 
 /* Of a training step or an inference, whichever the ranks were called for. */
@@ -26,11 +26,11 @@ static uint32_t tag_of(const struct weir_pipe *pipe, uint32_t place) {
 
 /* ---- ports of a plan ---- */
 
-/* Lanes from one rank to another have the channels from 1 on, in their order. */
+/* Lanes from one rank to another have the channels from there on, in their order. */
 static uint32_t channel_of(const struct weir_pipe *pipe, const struct weir__row_plan *plan,
                            uint32_t lane) {
     const struct weir__lane *lanes = plan->lanes;
-    uint32_t channel = NUMBERS_CHANNEL + 1;
+    uint32_t channel = WEIR__LANE_CHANNEL;
     for (uint32_t l = 0; l < lane; l++)
         channel += lanes[l].of_ranks &&
                    weir__rank_of(pipe, lanes[l].from) == weir__rank_of(pipe, lanes[lane].from) &&
@@ -70,14 +70,19 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
     return fill_port(pipe, plan, l, port);
 }
 
-static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
-    struct weir__ranks *ranks = pipe->ranks;
-    uint32_t count = NUMBERS_CHANNEL + 1;
+uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    uint32_t count = WEIR__LANE_CHANNEL;
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         if (!plan->lanes[l].of_ranks) continue;
         uint32_t channel = channel_of(pipe, plan, l);
         if (channel >= count) count = channel + 1;
     }
+    return count;
+}
+
+static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    struct weir__ranks *ranks = pipe->ranks;
+    uint32_t count = weir__ranks_channels(pipe, plan);
     if (count <= ranks->channels) return WEIR_OK;
     int status = ranks->world->calls->open(ranks->world->context, count);
     if (status == WEIR_OK) ranks->channels = count;
@@ -87,7 +92,7 @@ static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *pl
 /* A record, and all squares and losses. */
 static size_t record_bytes(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
     size_t numbers =
-        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
+        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->groups.whole;
     return sizeof(struct verdict_record) + numbers * sizeof(double);
 }
 
@@ -118,8 +123,9 @@ static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
         int status = plan->lanes[l].of_ranks ? make_port(pipe, plan, l) : WEIR_OK;
         if (status != WEIR_OK) return status;
     }
-    int status = take_event_room(pipe, plan);
-    return status != WEIR_OK ? status : take_exchange(pipe, plan);
+    int status = weir__replicas_prepare(pipe, plan);
+    if (status == WEIR_OK) status = take_event_room(pipe, plan);
+    return status == WEIR_OK ? take_exchange(pipe, plan) : status;
 }
 
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
@@ -143,24 +149,28 @@ void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t by
     weir__allreduce_join(own + sizeof mine, other + sizeof mine, bytes - sizeof mine);
 }
 
-/* Puts this rank's numbers into the record, or takes all from it. */
+/* Puts this rank's numbers into the record, or takes all from it. Of a stage's squares each is one
+ * replica's, and so is a micro-batch's loss, unless all replicas have had it. */
 static void move_numbers(struct weir_pipe *pipe, unsigned char *record, bool puts) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    uint32_t m = plan->micro_batch_count;
+    const struct weir__groups *groups = &plan->groups;
+    size_t all = groups->whole * sizeof(double), own = groups->count * sizeof(double);
+    bool shares = pipe->ranks->replicas > 1;
     unsigned char *at = record + sizeof(struct verdict_record);
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
         size_t squares = pipe->setup.stages[s].stage.norm_count * sizeof(double);
         bool here = weir__is_here(pipe, plan->stage_worker[s]);
         if (puts && here) memcpy(at, pipe->memory.norm_squares[s], squares);
-        if (!puts && !here) memcpy(pipe->memory.norm_squares[s], at, squares);
+        if (!puts && (!here || shares)) memcpy(pipe->memory.norm_squares[s], at, squares);
         at += squares;
     }
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
-        double *losses = &pipe->memory.losses[(size_t)s * m];
+        double *losses = &pipe->memory.losses[(size_t)s * groups->whole];
         bool here = weir__is_here(pipe, plan->stage_worker[s]);
-        if (puts && here) memcpy(at, losses, m * sizeof *losses);
-        if (!puts && !here) memcpy(losses, at, m * sizeof *losses);
-        at += m * sizeof *losses;
+        if (puts && here)
+            memcpy(at + groups->first * sizeof *losses, losses + groups->first, own);
+        if (!puts && (!here || shares)) memcpy(losses, at, all);
+        at += all;
     }
     assert(at == record + pipe->ranks->exchange.bytes);
 }
@@ -209,6 +219,7 @@ static void end_exchange(struct weir_pipe *pipe) {
     memcpy(&record, ranks->exchange.own, sizeof record);
     move_numbers(pipe, ranks->exchange.own, false);
     ranks->flags = record.flags;
+    ranks->gives = record.failed == 0;
     if (record.failed != 0 && record.failed != ranks->world->rank + 1)
         weir__pipe_fail_elsewhere(pipe, record.failed - 1, &record.error);
     weir__gate_advance(&ranks->exchanged, pipe->command.number);
@@ -228,6 +239,7 @@ static int go_on_with_numbers(struct weir_pipe *pipe) {
 /* ---- messages ---- */
 
 static uint32_t wanted(const struct weir_pipe *pipe, const struct weir__port *port) {
+    if (port->items != NULL) return weir__replicas_wanted(pipe, port);
     return pipe->command.step.accumulate_last ? port->count : port->body_count;
 }
 
@@ -254,11 +266,12 @@ static bool have_all_ended(struct weir_pipe *pipe) {
  * done, while another's callback still runs: so what is left then waits for all of them. */
 static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     bool may = true;
     if (atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
         WEIR__FAILURE_IN_WRITING)
         return have_all_ended(pipe);
+    if (port->items != NULL) return weir__replicas_may_begin(pipe, port, place);
+    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     if (port->sends) {
         uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
         uint32_t count = made - plan->table->lines[w] + 1;
@@ -269,16 +282,22 @@ static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uin
     return may;
 }
 
-static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32_t place) {
+/* What is sent or received, but for whom it is. */
+static struct weir_message message_of(const struct weir_pipe *pipe, const struct weir__port *port,
+                                      uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
+    if (port->items != NULL) return weir__replicas_message(pipe, port, place);
+    const struct weir__copy_ends *ends = &plan->bound.ends[port->copies[place]];
+    return (struct weir_message){.data = port->sends ? ends->from : ends->to,
+                                 .bytes = plan->copies[port->copies[place]].bytes};
+}
+
+static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32_t place) {
     const struct weir_world *world = pipe->ranks->world;
-    uint32_t number = port->copies[place];
-    const struct weir__copy_ends *ends = &plan->bound.ends[number];
-    const struct weir_message message = {.data = port->sends ? ends->from : ends->to,
-                                         .bytes = plan->copies[number].bytes,
-                                         .peer = port->peer,
-                                         .channel = port->channel,
-                                         .tag = tag_of(pipe, place)};
+    struct weir_message message = message_of(pipe, port, place);
+    message.peer = port->peer;
+    message.channel = port->channel;
+    message.tag = tag_of(pipe, place);
     assert(message.data != NULL);
     return port->sends ? world->calls->send(world->context, &message, &port->requests[place])
                        : world->calls->receive(world->context, &message, &port->requests[place]);
@@ -287,14 +306,14 @@ static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32
 static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *port,
                          uint32_t place, const struct weir_arrival *arrival,
                          struct weir_error *error) {
-    const struct weir__prepared_copy *copy = &pipe->command.plan->copies[port->copies[place]];
-    if (port->sends || (arrival->tag == tag_of(pipe, place) && arrival->bytes == copy->bytes))
+    size_t bytes = message_of(pipe, port, place).bytes;
+    if (port->sends || (arrival->tag == tag_of(pipe, place) && arrival->bytes == bytes))
         return WEIR_OK;
     return weir__fail(error, WEIR_ERR_PEER,
                       "message %u from rank %u is not that of the plan: tag %u and %zu bytes, not "
                       "%u and %zu: every rank must make the same calls",
                       place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place),
-                      copy->bytes);
+                      bytes);
 }
 
 static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
@@ -319,7 +338,7 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
 
 static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
+    for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         int status = port != NULL ? go_on_with_port(pipe, port, error) : WEIR_OK;
         if (status != WEIR_OK) return status;
@@ -375,7 +394,8 @@ void weir__ranks_begin(struct weir_pipe *pipe) {
     if (pipe->ranks == NULL || pipe->command.kind != WEIR__COMMAND_RUN) return;
     pipe->ranks->exchanging = false;
     pipe->ranks->flags = 0;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
+    pipe->ranks->gives = false;
+    for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         if (port == NULL) continue;
         port->base = atomic_load_explicit(&port->ended.value, memory_order_relaxed);
@@ -386,7 +406,7 @@ void weir__ranks_begin(struct weir_pipe *pipe) {
 static bool is_finished(struct weir_pipe *pipe) {
     const struct weir__row_plan *plan = pipe->command.plan;
     bool finished = weir__gate_reached(&pipe->ranks->exchanged, pipe->command.number);
-    for (uint32_t l = 0; finished && l < plan->lane_count; l++) {
+    for (uint32_t l = 0; finished && l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         finished = port == NULL || weir__ranks_ended(port) == wanted(pipe, port);
     }
@@ -427,8 +447,7 @@ int weir__ranks_end(struct weir_pipe *pipe, int status) {
                       record.failed - 1, record.error.message);
 }
 
-/* Polls until the gate is reached, or something fails. True if it was not yet. */
-static bool wait_gate(struct weir__run *run, struct weir__gate *gate, uint32_t value) {
+bool weir__ranks_wait(struct weir__run *run, struct weir__gate *gate, uint32_t value) {
     uint64_t spin = weir__run_spin_ns(run->worker), start = 0;
     bool waited = false;
     while (!weir__gate_reached(gate, value) && !weir__run_has_failed(run)) {
@@ -449,11 +468,11 @@ int32_t weir__ranks_wait_copy(struct weir__run *run, uint32_t copy) {
     const struct weir__prepared_copy *of = &run->plan->copies[copy];
     struct weir__port *port = run->plan->bound.ports[of->lane];
     if (port == NULL) return -1; /* between other ranks */
-    bool waited = wait_gate(run, &port->ended, port->base + of->place + 1);
+    bool waited = weir__ranks_wait(run, &port->ended, port->base + of->place + 1);
     const struct weir__lane *lane = &run->plan->lanes[of->lane];
     return waited ? (int32_t)(port->sends ? lane->worker : lane->from) : -1;
 }
 
 void weir__ranks_wait_numbers(struct weir__run *run) {
-    wait_gate(run, &run->pipe->ranks->exchanged, run->pipe->command.number);
+    weir__ranks_wait(run, &run->pipe->ranks->exchanged, run->pipe->command.number);
 }
