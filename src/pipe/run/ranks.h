@@ -13,8 +13,9 @@
  * When a step's last norm is known the ranks exchange numbers: squares, losses, and whether
  * anything failed before. So all of them judge alike, and a failure anywhere, before any update,
  * ends the step on all ranks. Replicas (weir_shared.h) are ranks with a plan each; messages between
- * those that have the same stages go by ports of no lane (replicas.c). A rank that fails still sends and receives what is left of the step,
- * whatever it is, so that the next step finds the lanes empty.
+ * those that have the same stages go by ports of no lane (replicas.c). A rank that fails
+ * still sends, without bytes, and receives what is left of the step, so that the next step finds
+ * the lanes empty.
  */
 #ifndef WEIR_RANKS_H
 #define WEIR_RANKS_H
@@ -36,6 +37,8 @@ struct weir__port {
     uint32_t *until;                /**< … and [stage]: how many there are up to its gradients */
     struct weir_request *requests; /**< [count]: those of places ended to `begun` are under way */
     uint32_t begun;                /**< in this step; the poll's */
+    uint32_t whole;                /**< sends of this step up to there have bytes; those behind were
+                                        begun after a failure and have none */
 };
 
 struct weir__rank_clock;
@@ -107,6 +110,9 @@ int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__port *port);
 bool weir__replicas_may_begin(const struct weir_pipe *pipe, const struct weir__port *port,
                               uint32_t place);
+/** From when on, in the plan, the place of a receive is held. */
+double weir__replicas_start(const struct weir_pipe *pipe, const struct weir__port *port,
+                            uint32_t place);
 struct weir_message weir__replicas_message(const struct weir_pipe *pipe,
                                            const struct weir__port *port, uint32_t place);
 /** Before a norm: until all replicas' parts of own slices are there; then adds them up. A status of

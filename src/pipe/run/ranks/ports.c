@@ -262,24 +262,9 @@ static bool have_all_ended(struct weir_pipe *pipe) {
     return all;
 }
 
-/* A send's bytes are made; a receive's place is free. A line that failed says that all of it is
- * done, while another's callback still runs: so what is left then waits for all of them. */
-static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
-    const struct weir__row_plan *plan = pipe->command.plan;
-    bool may = true;
-    if (atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
-        WEIR__FAILURE_IN_WRITING)
-        return have_all_ended(pipe);
-    if (port->items != NULL) return weir__replicas_may_begin(pipe, port, place);
-    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
-    if (port->sends) {
-        uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
-        uint32_t count = made - plan->table->lines[w] + 1;
-        return weir__gate_reached(&pipe->workers[w].progress, pipe->workers[w].base + count);
-    }
-    for (uint32_t i = copy->wait_begin; may && i < copy->wait_end; i++)
-        may = is_over(pipe, &plan->waits[i]);
-    return may;
+static bool has_failed(struct weir_pipe *pipe) {
+    return atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
+           WEIR__FAILURE_IN_WRITING;
 }
 
 /* What is sent or received, but for whom it is. */
@@ -292,6 +277,61 @@ static struct weir_message message_of(const struct weir_pipe *pipe, const struct
                                  .bytes = plan->copies[port->copies[place]].bytes};
 }
 
+/* The plan's time from which a receive's place is held. */
+static double start_of(const struct weir_pipe *pipe, const struct weir__port *port,
+                       uint32_t place) {
+    return port->items != NULL ? weir__replicas_start(pipe, port, place)
+                               : pipe->command.plan->copies[port->copies[place]].start;
+}
+
+/* Whether some of the port's messages still need the bytes that a receive would get: a send with
+ * bytes that is under way, or a receive that is, or that comes first in the plan. */
+static bool needs(const struct weir_pipe *pipe, const struct weir__port *other,
+                  const struct weir__port *port, uint32_t place) {
+    const struct weir_message wants = message_of(pipe, port, place);
+    uint32_t end = other->sends ? other->whole : wanted(pipe, other);
+    if (other == port) end = place;
+    bool needed = false;
+    for (uint32_t j = weir__ranks_ended(other); !needed && j < end; j++) {
+        const struct weir_message has = message_of(pipe, other, j);
+        bool overlap = (char *)has.data < (char *)wants.data + wants.bytes &&
+                       (char *)wants.data < (char *)has.data + has.bytes;
+        needed = overlap && (other->sends || j < other->begun ||
+                             start_of(pipe, other, j) < start_of(pipe, port, place));
+    }
+    return needed;
+}
+
+/* When something has failed, what is left follows no action. A lane's sends then have no bytes,
+ * which may be others' by now; a receive still follows what needs its bytes, in the plan's order,
+ * so that no ranks wait for each other. */
+static bool may_begin_failed(struct weir_pipe *pipe, const struct weir__port *port,
+                             uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    bool may = have_all_ended(pipe);
+    for (uint32_t l = 0; may && !port->sends && l < weir__port_count(plan); l++)
+        if (plan->bound.ports[l] != NULL) may = !needs(pipe, plan->bound.ports[l], port, place);
+    return may;
+}
+
+/* A send's bytes are made; a receive's place is free. A line that failed says that all of it is
+ * done, while another's callback still runs: so what is left then waits for all of them. */
+static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    bool may = true;
+    if (has_failed(pipe)) return may_begin_failed(pipe, port, place);
+    if (port->items != NULL) return weir__replicas_may_begin(pipe, port, place);
+    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
+    if (port->sends) {
+        uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
+        uint32_t count = made - plan->table->lines[w] + 1;
+        return weir__gate_reached(&pipe->workers[w].progress, pipe->workers[w].base + count);
+    }
+    for (uint32_t i = copy->wait_begin; may && i < copy->wait_end; i++)
+        may = is_over(pipe, &plan->waits[i]);
+    return may;
+}
+
 static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32_t place) {
     const struct weir_world *world = pipe->ranks->world;
     struct weir_message message = message_of(pipe, port, place);
@@ -299,6 +339,9 @@ static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32
     message.channel = port->channel;
     message.tag = tag_of(pipe, place);
     assert(message.data != NULL);
+    if (port->sends && port->items == NULL && has_failed(pipe)) /* nobody needs what it was to be */
+        message.data = NULL, message.bytes = 0;
+    if (port->sends && message.bytes > 0) port->whole = place + 1;
     return port->sends ? world->calls->send(world->context, &message, &port->requests[place])
                        : world->calls->receive(world->context, &message, &port->requests[place]);
 }
@@ -307,8 +350,8 @@ static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *
                          uint32_t place, const struct weir_arrival *arrival,
                          struct weir_error *error) {
     size_t bytes = message_of(pipe, port, place).bytes;
-    if (port->sends || (arrival->tag == tag_of(pipe, place) && arrival->bytes == bytes))
-        return WEIR_OK;
+    bool whole = arrival->bytes == bytes || arrival->bytes == 0; /* none: the sender has failed */
+    if (port->sends || (arrival->tag == tag_of(pipe, place) && whole)) return WEIR_OK;
     return weir__fail(error, WEIR_ERR_PEER,
                       "message %u from rank %u is not that of the plan: tag %u and %zu bytes, not "
                       "%u and %zu: every rank must make the same calls",
@@ -399,7 +442,7 @@ void weir__ranks_begin(struct weir_pipe *pipe) {
         struct weir__port *port = plan->bound.ports[l];
         if (port == NULL) continue;
         port->base = atomic_load_explicit(&port->ended.value, memory_order_relaxed);
-        port->begun = 0;
+        port->begun = port->whole = 0;
     }
 }
 

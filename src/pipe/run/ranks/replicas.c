@@ -177,6 +177,11 @@ struct weir_message weir__replicas_message(const struct weir_pipe *pipe,
     return (struct weir_message){.data = data + item->offset, .bytes = item->bytes};
 }
 
+double weir__replicas_start(const struct weir_pipe *pipe, const struct weir__port *port,
+                            uint32_t place) {
+    return pipe->command.plan->start[port->items[place].action];
+}
+
 /* ---- adding up ---- */
 
 /* A leaf's slice: here the stage's own sum, else what has arrived. */
