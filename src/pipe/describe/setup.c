@@ -369,15 +369,16 @@ static int parse_table(const struct weir_pipe_options *options,
     return status;
 }
 
-int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
-                     bool whole, struct weir_faults *faults, struct weir_table **table) {
+int weir__make_table(const struct weir_pipe_options *options, uint32_t replica, int64_t rows,
+                     const bool *no_backward, bool whole, struct weir_faults *faults,
+                     struct weir_table **table) {
     assert(rows >= 1 && options->chunks >= 1);
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     want.allocator = options->allocator;
     if (options->schedule != NULL) want.schedule = options->schedule;
     want.stages = options->stage_count;
     want.workers = options->workers;
-    want.micro_batches = weir__groups_of(options, weir__replica(options), rows).count;
+    want.micro_batches = weir__groups_of(options, replica, rows).count;
     want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = no_backward;
@@ -399,13 +400,13 @@ static bool is_whole(const struct weir__setup *setup) {
     return false;
 }
 
-int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
-                      struct weir_table **table) {
+int weir__setup_table(const struct weir__setup *setup, uint32_t replica, int64_t rows,
+                      struct weir_faults *faults, struct weir_table **table) {
     assert(setup->flow.stage_count > 0);
     const struct weir_pipe_options *options = &setup->options;
     if (!weir__groups_check_rows(options, rows, faults)) return WEIR_ERR_CONFIG;
-    int status =
-        weir__make_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
+    int status = weir__make_table(options, replica, rows, setup->flow.no_backward, is_whole(setup),
+                                  faults, table);
     if (status != WEIR_OK) return status;
     status = weir__table_check_flow(*table, &setup->flow, options->allocator, faults);
     if (status == WEIR_OK) return WEIR_OK;

@@ -107,15 +107,16 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
                            struct weir_faults *faults);
 
 /**
- * The training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
+ * A replica's training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
  * without N. Of `options` stage_count counts, and the stages themselves do not: what a table
  * depends on of them are `no_backward` (one per stage, or NULL) and whether some stage has its
  * backward `whole` only. Whether it can run is not checked. `table` is the caller's.
  */
-int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
-                     bool whole, struct weir_faults *faults, struct weir_table **table);
+int weir__make_table(const struct weir_pipe_options *options, uint32_t replica, int64_t rows,
+                     const bool *no_backward, bool whole, struct weir_faults *faults,
+                     struct weir_table **table);
 /** The same of a setup, proven to run. */
-int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
-                      struct weir_table **table);
+int weir__setup_table(const struct weir__setup *setup, uint32_t replica, int64_t rows,
+                      struct weir_faults *faults, struct weir_table **table);
 
 #endif

@@ -64,7 +64,8 @@ static int make_table(struct weir__row_plan *prepared, const struct weir__setup 
                            : weir__groups_of(options, weir__replica(options), prepared->rows);
     prepared->micro_batch_count = prepared->groups.count;
     if (!prepared->infer || placed == NULL) {
-        int status = weir__setup_table(setup, prepared->rows, faults, &prepared->exported);
+        int status = weir__setup_table(setup, weir__replica(options), prepared->rows, faults,
+                                       &prepared->exported);
         if (status != WEIR_OK) return status;
         placed = prepared->exported;
     }

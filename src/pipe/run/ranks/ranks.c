@@ -186,6 +186,7 @@ static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++) {
         uint32_t own = weir__ranks_channels(pipe, pipe->prepared[i]);
         if (own > channels) channels = own;
+        hash = weir__hash(hash, &pipe->prepared[i]->rows, sizeof pipe->prepared[i]->rows);
     }
     hash = weir__hash(hash, &channels, sizeof channels);
     hash = weir__hash(hash, plan->stage_worker,
