@@ -276,7 +276,8 @@ struct weir_parameter {
     bool frozen; /**< does not learn: no gradient, no optimizer state */
     void *data;
     void *gradient;     /**< NULL where it is frozen, or the net only infers */
-    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL */
+    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL. With
+                             replicas a part of them: the own slice's */
 };
 /** In layer order. */
 uint32_t weir_net_parameter_count(const struct weir_net *net);

@@ -357,67 +357,6 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     return WEIR_OK;
 }
 
-void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, uint64_t *begin,
-                               uint64_t *count) {
-    assert(parameter < net->network.named_count);
-    const struct weir__parameter_decl *info =
-        &net->network.parameters[net->network.named[parameter]];
-    const struct weir__net_stage *stage = &net->stages[info->stage];
-    bool here = stage->at.parameters != NULL;
-    size_t first = 0, end = 0;
-    if (here && !info->frozen) weir__stage_slice(stage, info, stage->share.replica, &first, &end);
-    *begin = first / weir_dtype_bytes(weir__exact_dtype(net->dtype));
-    *count = (end - first) / weir_dtype_bytes(weir__exact_dtype(net->dtype));
-}
-
-/** Copies through `held`, which is the host's memory. */
-static int share_array(struct weir_net *net, const struct weir__parameter_decl *copy, void *to,
-                       const void *from, void *held, size_t bytes) {
-    assert(copy->original < net->network.parameter_count);
-    uint32_t source = net->network.parameters[copy->original].stage;
-    int status = weir_pipe_read(net->pipe, source, held, from, bytes);
-    return status == WEIR_OK ? weir_pipe_write(net->pipe, copy->stage, to, held, bytes) : status;
-}
-
-static int share_parameter(struct weir_net *net, const struct weir__parameter_decl *copy,
-                           void *held, size_t bytes) {
-    const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
-    assert(from->original == WEIR__NONE && from->count == copy->count);
-    struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
-    int status = share_array(net, copy, at(b->at.parameters, copy->offset),
-                             at(a->at.parameters, from->offset), held, bytes);
-    if (status != WEIR_OK || net->infer_only || copy->frozen) return status;
-    for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++) {
-        status = share_array(
-            net, copy, at(b->at.optimizer, k * b->array_bytes + copy->offset),
-            at(a->at.optimizer, k * a->array_bytes + from->offset), held, bytes);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
-void weir__net_weights_given(struct weir_net *net) {
-    net->step.weights++;
-    net->step.weights_given++;
-}
-
-int weir_net_share(struct weir_net *net) {
-    const struct weir__network *network = &net->network;
-    weir__net_weights_given(net);
-    for (uint32_t i = 0; i < network->parameter_count; i++) {
-        const struct weir__parameter_decl *copy = &network->parameters[i];
-        if (copy->original == WEIR__NONE) continue;
-        size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
-        void *held = weir__acquire(net->allocator, bytes, 1);
-        if (held == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        int status = share_parameter(net, copy, held, bytes);
-        weir__release(net->allocator, held, bytes, 1);
-        if (status != WEIR_OK) return status;
-    }
-    net->filled = true;
-    return WEIR_OK;
-}
-
 /* ---- steps ---- */
 
 double weir_net_loss_weight(const struct weir_net *net, const void *target, int64_t rows) {

@@ -101,12 +101,6 @@ void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, u
 /** "exp_avg", "exp_avg_sq" or "momentum_buffer". */
 const char *weir__optimizer_array_name(const struct weir_optimizer *optimizer, uint32_t array);
 
-/** Elements of a parameter (a number as weir_net_parameter's) whose optimizer's numbers this rank's
- * replica has; weir_parameter.optimizer is where the first of them lies. All of them without
- * replicas, none of what is frozen. */
-void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, uint64_t *begin,
-                               uint64_t *count);
-
 struct weir_net {
     const struct weir_allocator *allocator;
     const struct weir_model *model;

@@ -56,7 +56,8 @@ static int take_turn(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, v
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
     int status = weir__pipe_enter(pipe, NULL);
     if (status != WEIR_OK) return status;
-    status = transfer(pipe, stage, to, from, bytes, to_device);
+    bool has = !to_all || replica == weir__replica(&pipe->setup.options);
+    if (has) status = transfer(pipe, stage, to, from, bytes, to_device);
     if (pipe->ranks != NULL && to_all)
         status = weir__ranks_give(pipe, replica, stage, status, to, bytes);
     weir__pipe_leave(pipe);
