@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* A wait yields the processor so often, and then sleeps. */
 enum { YIELDS = 200, NAP_US = 200 };
