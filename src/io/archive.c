@@ -244,3 +244,20 @@ int weir__archive_next(const struct weir__io *io, struct weir__archive *archive,
     *bytes = piece->bytes - within;
     return WEIR_OK;
 }
+
+void weir__archive_drop(const struct weir__archive *archive,
+                        const struct weir__safetensor *tensor) {
+    if (archive->file != NULL) {
+        weir__safetensors_drop(archive->file, tensor);
+        return;
+    }
+    const struct weir__index *index = &archive->index;
+    uint32_t number = (uint32_t)(tensor - index->tensors);
+    assert(number < index->tensor_count);
+    for (uint32_t i = index->first_extents[number]; i < index->first_extents[number + 1]; i++) {
+        const struct weir__safetensors *part = index->parts[index->extents[i].part].file;
+        const struct weir__safetensor *piece =
+            part != NULL ? weir__safetensors_find(part, tensor->name) : NULL;
+        if (piece != NULL) weir__safetensors_drop(part, piece);
+    }
+}

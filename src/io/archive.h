@@ -65,6 +65,8 @@ const struct weir__safetensors_text *weir__archive_texts(const struct weir__arch
 int weir__archive_next(const struct weir__io *io, struct weir__archive *archive,
                        const struct weir__safetensor *tensor, size_t offset, const void **data,
                        size_t *bytes);
+/** Gives back the memory that reading a tensor has taken; what `next` gave stays valid. */
+void weir__archive_drop(const struct weir__archive *archive, const struct weir__safetensor *tensor);
 /** Of all that it holds. Of a folder only the index is read for it, as that vouches for the rest;
  * of a file everything. */
 uint64_t weir__archive_digest(const struct weir__archive *archive);

@@ -32,6 +32,10 @@ static void *system_map(int descriptor, size_t bytes) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+static void system_drop(void *memory, size_t bytes) {
+    (void)madvise(memory, bytes, MADV_DONTNEED); /* else they stay until somebody needs the room */
+}
+
 static int system_stat(const char *path, struct stat *facts) {
     return stat(path, facts);
 }
@@ -61,6 +65,7 @@ const struct weir__io_calls weir__io_calls_system = {
     .readlink = readlink,
     .map = system_map,
     .unmap = munmap,
+    .drop = system_drop,
     .opendir = opendir,
     .readdir = readdir,
     .closedir = closedir,

@@ -37,6 +37,7 @@ struct weir__io_calls {
     ssize_t (*readlink)(const char *path, char *text, size_t bytes);
     void *(*map)(int descriptor, size_t bytes); /**< read-only, private; NULL on failure */
     int (*unmap)(void *memory, size_t bytes);
+    void (*drop)(void *memory, size_t bytes); /**< whole pages of a map, which are read anew */
     DIR *(*opendir)(const char *path);
     struct dirent *(*readdir)(DIR *folder);
     int (*closedir)(DIR *folder);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian, and so must the machine be"
@@ -393,4 +394,15 @@ size_t weir__safetensors_size(const struct weir__safetensors *file) {
 uint64_t weir__safetensors_digest(const struct weir__safetensors *file, bool header) {
     assert(file->header_bytes <= file->map_bytes);
     return weir__xxh64(file->map, header ? file->header_bytes : file->map_bytes);
+}
+
+/* Pages that it shares with its neighbours stay. */
+void weir__safetensors_drop(const struct weir__safetensors *file,
+                            const struct weir__safetensor *tensor) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = 0;
+    size_t at = (size_t)((const char *)tensor->data - (const char *)file->map);
+    size_t end = (at + tensor->bytes) / page * page;
+    assert(at + tensor->bytes <= file->map_bytes);
+    if (weir__round_up(at, page, &begin) && begin < end)
+        file->calls->drop((char *)file->map + begin, end - begin);
 }

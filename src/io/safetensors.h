@@ -98,6 +98,9 @@ const struct weir__safetensors_text *weir__safetensors_texts(const struct weir__
 /** The bytes of the file, and the XXH64 of them all, or of the first 8 and the header alone. */
 size_t weir__safetensors_size(const struct weir__safetensors *file);
 uint64_t weir__safetensors_digest(const struct weir__safetensors *file, bool header);
+/** Gives back the memory that reading a tensor has taken; its bytes stay where they are. */
+void weir__safetensors_drop(const struct weir__safetensors *file,
+                            const struct weir__safetensor *tensor);
 /** "F32 [3, 4]" into `text`, cut if need be; for messages. Returns `text`. */
 const char *weir__safetensor_text(const struct weir__safetensor *tensor, char *text,
                                   size_t capacity);

@@ -183,6 +183,7 @@ const struct weir__io_calls *io_faults_calls(void) {
         .readlink = faulty_readlink,
         .map = faulty_map,
         .unmap = real()->unmap,
+        .drop = real()->drop,
         .opendir = faulty_opendir,
         .readdir = faulty_readdir,
         .closedir = faulty_closedir,

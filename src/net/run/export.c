@@ -8,29 +8,41 @@
 
 #include <string.h>
 
-/** What a tensor's bytes come from. */
-struct tensor_source {
-    const struct weir__io *io;
+/** What is exported. */
+struct exporting {
+    struct weir__io io; /**< for reading */
     struct weir__archive *archive;
+    const struct weir__safetensor *last; /**< whose bytes were asked for; NULL: none */
+};
+
+/** Where a tensor's bytes come from. */
+struct tensor_source {
+    struct exporting *exporting;
     const struct weir__safetensor *tensor;
 };
 
+/** No more than one tensor at a time stays in memory. */
 static int next_bytes(void *context, size_t offset, const void **data, size_t *bytes) {
     const struct tensor_source *source = context;
-    return weir__archive_next(source->io, source->archive, source->tensor, offset, data, bytes);
+    struct exporting *exporting = source->exporting;
+    if (exporting->last != NULL && exporting->last != source->tensor)
+        weir__archive_drop(exporting->archive, exporting->last);
+    exporting->last = source->tensor;
+    return weir__archive_next(&exporting->io, exporting->archive, source->tensor, offset, data,
+                              bytes);
 }
 
 static bool is_wanted(const char *name, bool weights) {
     return !weights || !weir__entry_is_state(name);
 }
 
-static uint32_t make_items(const struct weir__io *io, struct weir__archive *archive, bool weights,
-                           struct tensor_source *sources, struct weir__safetensors_item *items) {
+static uint32_t make_items(struct exporting *exporting, bool weights, struct tensor_source *sources,
+                           struct weir__safetensors_item *items) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < weir__archive_count(archive); i++) {
-        const struct weir__safetensor *tensor = weir__archive_get(archive, i);
+    for (uint32_t i = 0; i < weir__archive_count(exporting->archive); i++) {
+        const struct weir__safetensor *tensor = weir__archive_get(exporting->archive, i);
         if (!is_wanted(tensor->name, weights)) continue;
-        sources[count] = (struct tensor_source){io, archive, tensor};
+        sources[count] = (struct tensor_source){exporting, tensor};
         items[count] = (struct weir__safetensors_item){.name = tensor->name,
                                                        .dtype = tensor->dtype,
                                                        .rank = tensor->rank,
@@ -54,7 +66,7 @@ static uint32_t choose_texts(const struct weir__archive *archive, bool weights,
 static int write(const struct weir__io *io, struct weir__archive *archive, const char *to,
                  bool weights) {
     struct weir_error damage = {.status = WEIR_OK};
-    const struct weir__io reads = {io->allocator, io->calls, &damage};
+    struct exporting exporting = {{io->allocator, io->calls, &damage}, archive, NULL};
     struct weir__pool pool;
     uint32_t all;
     (void)weir__archive_texts(archive, &all);
@@ -68,7 +80,7 @@ static int write(const struct weir__io *io, struct weir__archive *archive, const
         weir__fail(io->error, status, "out of memory");
         goto out;
     }
-    count = make_items(&reads, archive, weights, sources, items);
+    count = make_items(&exporting, weights, sources, items);
     status =
         weir__safetensors_save(io, to, items, count, texts, choose_texts(archive, weights, texts));
     /* why it could not be read says more than that it could not be written */

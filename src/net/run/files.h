@@ -23,7 +23,8 @@ void weir__net_copy_drop(const struct weir_net_copy *copy, const char *path);
 /** The bytes of its numbers on this rank. */
 uint64_t weir__net_copy_held(const struct weir_net_copy *copy);
 /** Makes one file of a checkpoint, file or folder: the bytes that one process would have saved;
- * with `weights` parameters alone, as weir_net_save without progress. Statuses as io/archive.h. */
+ * with `weights` parameters alone, as weir_net_save without progress. Takes the memory of one
+ * tensor at a time. Statuses as io/archive.h. */
 int weir__net_export(const struct weir__io *io, const char *from, const char *to, bool weights);
 
 #endif
