@@ -11,10 +11,10 @@ enum {
     ROUNDS_LEAST = 3,
     ROUNDS_MOST = 4000,
     SMALL_MOST = 256,
-    LARGE_LEAST = 1 << 20,
     ONE_BY_ONE_MOST = 8,
     CLOCK_ROUNDS = 200
 };
+enum { BLOCKS = 8 };
 enum { SLOW = 10 }; /* a message of so many times its time is the largest */
 /* Tests between two that let others run. */
 enum { SPINS = 100 };
@@ -113,17 +113,24 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of the later half, what a round takes: the lower quartile, for others on the machine disturb it
- * only upwards; but the mean of what is neither so small that no link holds it up, nor so large
- * that a paced one holds up each of them. */
-static double settled(double *samples, uint32_t count, size_t bytes) {
-    uint32_t first = count / 2, rest = count - first;
+/* What a round takes: the lower quartile of the later half, for others on the machine disturb only
+ * upwards; of means over `block` seconds, as a paced link lets messages of some KB pass in turns,
+ * so that single ones say nothing. */
+static double settled(double *samples, uint32_t count, double block) {
+    uint32_t blocks = 0, own = 0;
     double sum = 0.0;
     assert(count > 0);
-    qsort(samples + first, rest, sizeof *samples, compare_doubles);
-    for (uint32_t i = first; i < count; i++) sum += samples[i];
-    bool even = bytes <= SMALL_MOST || bytes >= LARGE_LEAST;
-    return even ? samples[first + rest / 4] : sum / rest;
+    for (uint32_t i = count / 2; i < count; i++) { /* the means take the first half's place */
+        sum += samples[i];
+        own++;
+        bool rest = blocks == 0 && i + 1 == count;
+        if (sum < block && !rest) continue;
+        samples[blocks++] = sum / own;
+        own = 0;
+        sum = 0.0;
+    }
+    qsort(samples, blocks, sizeof *samples, compare_doubles);
+    return samples[blocks / 4];
 }
 
 /* The round trips of one size: `there` bytes, and `back`. *last: no larger ones. */
@@ -140,7 +147,9 @@ static int time_size(const struct pair_side *side, size_t there, size_t back, bo
         if (status != WEIR_OK) return status;
         samples[i] = (double)(took > 0 ? took : 1) * 1e-9;
         if (!ends) continue;
-        *seconds = settled(samples, i + 1, there > back ? there : back);
+        bool small = there <= SMALL_MOST && back <= SMALL_MOST;
+        double block = small ? 0.0 : (double)side->how.size_ns * 1e-9 / BLOCKS;
+        *seconds = settled(samples, i + 1, block);
         break;
     }
     return WEIR_OK;

@@ -38,10 +38,10 @@ struct weir__links_how {
  * Of two ranks the lower sends n bytes and gets 8 back, and then the other way round, each size for
  * `size_ns` (below 2 s a pair, by default) and at least three times, but those above the first that
  * takes ten times as long. Of each size the later half counts, when what a link lends to a burst is
- * used up: a paced one then lets messages of some KB pass in turns, so their mean counts. Half of
- * what 8 B there and 8 B back take is the way back's: the two directions' latencies cannot be told
- * apart, their bandwidths can. Up to eight ranks one pair at a time; more in rounds of disjoint
- * pairs (a tournament by the circle method), which share what hosts share.
+ * used up: the lower quartile, above 256 B of means over 5 ms. Half of what 8 B there and 8 B back
+ * take is the way back's: the two directions' latencies cannot be told apart, their bandwidths can.
+ * Up to eight ranks one pair at a time; more in rounds of disjoint pairs (a tournament by the
+ * circle method), which share what hosts share.
  *
  * `costs` has rank_count * rank_count entries, zeroed. WEIR_ERR_PEER, WEIR_ERR_OUT_OF_MEMORY. */
 int weir__links_measure(const struct weir_world *world, const struct weir__links_how *how,
