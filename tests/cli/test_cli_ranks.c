@@ -352,6 +352,14 @@ static void test_a_folder_that_one_rank_does_not_see_is_refused(void) {
     EXPECT_EQ_STR(run.output, "");
 }
 
+static void test_doctor_refuses_once(void) {
+    static const char refusal[] = "--json none/x: its folder: No such file";
+    if (!run_ranks(&run, test_temporary_directory(), 3, "doctor --json none/x")) return;
+    EXPECT_EQ_INT(run.code, 2);
+    const char *first = strstr(run.output, refusal);
+    if (EXPECT(first != NULL)) EXPECT(strstr(first + 1, refusal) == NULL);
+}
+
 static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
     char arguments[512];
     snprintf(arguments, sizeof arguments, "train --data %s " RUN " --workers 2 --stages 2",
@@ -371,5 +379,5 @@ WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
                 TEST(where_a_folder_cannot_be_is_refused),
                 TEST(a_folder_that_one_rank_does_not_see_is_refused),
                 TEST(what_is_for_one_process_is_refused_once),
-                TEST(doctor_measures_what_lies_between_ranks),
+                TEST(doctor_measures_what_lies_between_ranks), TEST(doctor_refuses_once),
                 TEST(more_ranks_than_workers_are_told_how_many_there_are))

@@ -12,6 +12,7 @@
 #include "net/cpu/level.h"
 #include "net/profile/roofs.h"
 #include "place/place.h"
+#include "world/world.h"
 #include "cli/plan_text.h"
 
 #include <hwloc.h>
@@ -184,6 +185,15 @@ static int run(struct doctor *d, struct weir_faults *faults, struct weir_error *
     return json_text_save(d->values->json, doctor_json(d), error);
 }
 
+/* Of options that cannot be all ranks come to know, before they end. */
+static int start(struct doctor *d, struct weir_faults *faults, struct weir_error *error) {
+    int asked = faults->count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
+    int status = doctor_world_join(&d->world, faults);
+    if (status != WEIR_OK) return status;
+    status = doctor_world_agree(&d->world, asked, faults);
+    return status == WEIR_OK ? run(d, faults, error) : status;
+}
+
 /* What is wrong rank 0 says, for all. */
 static int end(const struct doctor *d, const struct arg_command *command,
                struct weir_faults *faults, int status, struct weir_error *error) {
@@ -202,10 +212,9 @@ int cmd_doctor(int argc, char **argv) {
     struct weir_error error = {0};
     struct doctor doctor = {.values = &values, .problems = WEIR_FAULTS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
-    if (faults.count > 0) return args_refuse(&command, &faults);
-    int joined = doctor_world_join(&doctor.world, &faults);
-    int status = joined == WEIR_OK ? run(&doctor, &faults, &error) : joined;
+    if (weir__launch_read().rank == 0 && !output_is_standard(values.json))
+        net_run_check_output("json", values.json, &faults);
+    int status = start(&doctor, &faults, &error);
     int code = end(&doctor, &command, &faults, status, &error);
     doctor_gpus_clean_up(&doctor.gpus);
     free(doctor.placements);

@@ -46,7 +46,8 @@ int doctor_world_leave(struct doctor_world *doctor, int code) {
     free(doctor->clocks);
     if (!doctor->joined) return code;
     const struct weir_world_calls *calls = doctor->world.calls;
-    const struct timespec grace = {.tv_nsec = GRACE_MS * 1000000L};
+    const struct timespec grace = {.tv_nsec =
+                                       (doctor_world_leads(doctor) ? 1 : 2) * GRACE_MS * 1000000L};
     if (code != EXIT_DONE && doctor_world_has_others(doctor)) {
         fflush(NULL);
         (void)nanosleep(&grace, NULL);
