@@ -293,8 +293,8 @@ static void test_nor_does_one_of_attention(void) {
 
 /* ---- packed weights ---- */
 
-/* Of a net with one stage after a step, which has changed the weights since: an input's gradient had
- * the weights that the forward pass packed, and packed none. How many did. */
+/* Of a net with one stage after a step, which has changed the weights since: an input's gradient
+ * had the weights that the forward pass packed, and packed none. How many did. */
 static uint32_t count_sharing(const struct weir_net *net) {
     const struct weir__net_stage *stage = &net->stages[0];
     const struct weir__graph *graph = &stage->compiled->graph;

@@ -106,8 +106,7 @@ static void change_and_compare(struct pair *pair) {
     expect_same(pair, "a file's");
 }
 
-static void compare_bits(const struct weir_model *model, enum weir_dtype dtype,
-                         const char *level) {
+static void compare_bits(const struct weir_model *model, enum weir_dtype dtype, const char *level) {
     struct weir_net_options options = options_of(dtype, level);
     struct pair pair = {.nets = {NULL, NULL}};
     trial_data_init(&pair.data, &row, &label, WEIR_F32, ROWS, 1, CLASSES);

@@ -78,12 +78,12 @@ int weir__lasting_plan(const struct weir__instance_options *options,
         if (status != WEIR_OK) return status;
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
         struct weir__net_lasting *owner = owner_of(options, node, bytes, lasting);
-        lasting[i] = (struct weir__net_lasting){
-            .offset = owner == NULL ? *total : owner->offset,
-            .bytes = bytes,
-            .owner = owner,
-            .frozen = bytes > 0 && node->in[1] != NULL &&
-                      !weir__value_root(node->in[1])->requires_grad};
+        lasting[i] =
+            (struct weir__net_lasting){.offset = owner == NULL ? *total : owner->offset,
+                                       .bytes = bytes,
+                                       .owner = owner,
+                                       .frozen = bytes > 0 && node->in[1] != NULL &&
+                                                 !weir__value_root(node->in[1])->requires_grad};
         if (owner != NULL) continue;
         if (!weir__add(*total, bytes, total)) return WEIR_ERR_OVERFLOW;
     }

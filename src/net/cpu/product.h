@@ -13,12 +13,12 @@
 struct weir__matrix_product {
     const number *a; /**< element (r, k) at a[r * a_row + k * a_step]; one of the two is 1 */
     int64_t a_row, a_step;
-    const void *b;     /**< (depth, columns); floats, or numbers where grad_weight */
-    bool flipped;      /**< b is (columns, depth) */
-    void *c;           /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
+    const void *b;       /**< (depth, columns); floats, or numbers where grad_weight */
+    bool flipped;        /**< b is (columns, depth) */
+    void *c;             /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
     const float *packed; /**< all of b as panels, in the order in which they are read; NULL: each is
                               packed when it is needed */
-    const float *bias; /**< (columns): what the chain begins with; NULL: with 0 */
+    const float *bias;   /**< (columns): what the chain begins with; NULL: with 0 */
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
     bool grad_weight;

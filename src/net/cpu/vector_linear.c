@@ -128,14 +128,14 @@ static const float *ahead_of(const struct weir__matrix_product *product,
     return next < product->packed + packed_before(product, product->depth) ? next : NULL;
 }
 
-struct packing {
+struct panel_packing {
     const struct weir__matrix_product *product;
     float *to;
 };
 
 /** A tile of columns, in all the depth. */
 static void pack_part(void *context, uint32_t part, uint32_t member) {
-    const struct packing *packing = context;
+    const struct panel_packing *packing = context;
     const struct weir__matrix_product *product = packing->product;
     const int64_t j = (int64_t)part * WEIR__TILE_COLUMNS;
     struct weir__panel panel = {.columns = least(product->columns - j, WEIR__TILE_COLUMNS)};
@@ -153,13 +153,14 @@ struct product_block {
     int64_t row, rows, column, columns;
 };
 
-/** A strip of rows with a panel, whose tiles are `tile_step` floats apart. What is `ahead`, a panel,
- * is brought into the second cache meanwhile. */
+/** A strip of rows with a panel, whose tiles are `tile_step` floats apart. What is `ahead`, a
+ * panel, is brought into the second cache meanwhile. */
 static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, const float *ahead) {
     const int64_t each = panel->depth * WEIR__TILE_COLUMNS / (WEIR__STRIP_ROWS / WEIR__TILE_ROWS);
     struct weir__panel tile = *panel;
     for (int64_t row = 0; row < panel->rows; row += WEIR__TILE_ROWS) {
-        for (int64_t i = 0; ahead != NULL && i < each; i += LANES) __builtin_prefetch(ahead + i, 0, 2);
+        for (int64_t i = 0; ahead != NULL && i < each; i += LANES)
+            __builtin_prefetch(ahead + i, 0, 2);
         if (ahead != NULL) ahead += each;
         tile.rows = least(panel->rows - row, WEIR__TILE_ROWS);
         VECTOR_F32(panel_product)(&tile);
@@ -393,7 +394,7 @@ int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *byte
 
 int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
     struct weir__matrix_product product = weights_of(call->shape);
-    struct packing packing = {&product, packed};
+    struct panel_packing packing = {&product, packed};
     assert(packed != NULL);
     product.b = call->in[1];
     double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;

@@ -7,7 +7,7 @@
 
 #include <assert.h>
 
-/** Multiples of so many numbers are distances that fall on at most 8 of the first cache's 64 sets. */
+/** Distances in numbers, multiples of this, that fall on few sets of the first cache. */
 enum { BAD_STEP = 128 };
 /** At most so many rows are one pass over the right-hand matrix. */
 enum { FEW_ROWS = 8 };
