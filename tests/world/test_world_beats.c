@@ -24,7 +24,7 @@ enum { RANKS = 3, LIMIT_MS = 20000, TURN_MS = 2 };
 /* What the processes share. */
 struct board {
     struct weir__door doors[RANKS];
-    _Atomic uint32_t come, met, go;
+    _Atomic uint32_t seen, come, met, go; /* seen: doors may be looked at */
     struct weir_lost lost[RANKS];
     _Atomic uint32_t told[RANKS];
     uint32_t unreached[RANKS];
@@ -62,7 +62,7 @@ static void be(uint32_t rank, double timeout, rank_fn *act) {
     if (weir__beats_begin(&options, &beats) != WEIR_OK) _exit(9);
     board->doors[rank] = *weir__beats_door(beats);
     atomic_fetch_add(&board->come, 1);
-    if (!reaches(&board->come, RANKS)) _exit(8);
+    if (!reaches(&board->seen, 1) || !reaches(&board->come, RANKS)) _exit(8);
     (void)weir__beats_meet(beats, rank, RANKS, board->doors, &board->unreached[rank], &first);
     weir__beats_settle(beats);
     atomic_fetch_add(&board->met, 1);
@@ -71,7 +71,8 @@ static void be(uint32_t rank, double timeout, rank_fn *act) {
     _exit(0);
 }
 
-static void begin_ranks(double timeout, rank_fn *act) {
+/* Their doors are there, but nobody goes to them yet. */
+static void make_ranks(double timeout, rank_fn *act) {
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
     fflush(NULL);
@@ -80,6 +81,13 @@ static void begin_ranks(double timeout, rank_fn *act) {
         if (processes[r] == 0) be(r, timeout, act);
         CHECK(processes[r] > 0);
     }
+    EXPECT(reaches(&board->come, RANKS));
+}
+
+static void begin_ranks(double timeout, rank_fn *act) {
+    make_ranks(timeout, act);
+    CHECK_HELPERS();
+    atomic_store(&board->seen, 1);
     EXPECT(reaches(&board->met, RANKS));
 }
 
@@ -203,6 +211,7 @@ static void begin_closed(void) {
         }
         be(r, 5, stay);
     }
+    atomic_store(&board->seen, 1);
     EXPECT(reaches(&board->met, RANKS));
 }
 
@@ -233,17 +242,34 @@ static void disturb(uint32_t port, const void *data, size_t bytes) {
     }
 }
 
+static void disturb_all(void) {
+    static const enum weir__word_kind kinds[] = {WEIR__WORD_BEAT, WEIR__WORD_LOST,
+                                                 WEIR__WORD_ABORT};
+    for (uint32_t r = 0; r < RANKS; r++) {
+        disturb(board->doors[r].port, NULL, 0);
+        disturb(board->doors[r].port, "GET / HTTP/1.0\r\n\r\n", 18);
+        for (uint32_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            /* as rank 2 would, but for the token */
+            const struct weir__word words[] = {{.kind = WEIR__WORD_HELLO, .rank = 2, .number = 99},
+                                               {.kind = kinds[k]}};
+            disturb(board->doors[r].port, words, sizeof words);
+        }
+    }
+}
+
+/* Before the ranks go to each other's doors, and after. */
 static void test_strangers_change_nothing(void) {
-    struct weir__word word = {.kind = WEIR__WORD_HELLO, .rank = 2};
-    begin_ranks(5, stay);
-    disturb(board->doors[0].port, &word, sizeof word); /* of another token */
-    disturb(board->doors[0].port, "GET / HTTP/1.0\r\n\r\n", 18);
-    word.kind = WEIR__WORD_LOST;
-    disturb(board->doors[1].port, &word, sizeof word);
-    disturb(board->doors[1].port, NULL, 0);
+    make_ranks(5, stay);
+    disturb_all();
+    atomic_store(&board->seen, 1);
+    EXPECT(reaches(&board->met, RANKS));
+    disturb_all();
     atomic_store(&board->go, 1);
     sleep_ms(300);
-    for (uint32_t r = 0; r < RANKS; r++) EXPECT_EQ_UINT(atomic_load(&board->told[r]), 0);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        EXPECT_EQ_UINT(atomic_load(&board->told[r]), 0);
+        EXPECT_EQ_UINT(board->unreached[r], 0);
+    }
     CHECK_HELPERS();
     CHECK(kill(processes[0], SIGKILL) == 0);
     expect_lost(1, 0, WEIR_LOST_DEAD, "rank 0 on here");
