@@ -17,24 +17,24 @@
 enum { RANKS = 3 };
 
 static const char *environment(void) {
-    static char text[1024];
+    static char words[1024];
     const char *folder = test_mpi_path();
-    snprintf(text, sizeof text, "%s%s%s export HYDRA_LAUNCHER=fork",
+    snprintf(words, sizeof words, "%s%s%s export HYDRA_LAUNCHER=fork",
              folder != NULL ? "unset WEIR_MPI WEIR_MPIEXEC; PATH='" : "",
              folder != NULL ? folder : "", folder != NULL ? "/bin':$PATH;" : "");
-    return text;
+    return words;
 }
 
 /* False: the test has ended. */
 static bool can_run(void) {
-    char text[4096];
+    char said[4096];
     if (test_install_prefix() == NULL || test_is_sanitized()) {
         test_skip(test_install_prefix() == NULL ? "no installed command: run by 'zig build test'"
                                                 : "a sanitizer looks into MPI's own memory too");
         return false;
     }
-    int code = test_shell(text, sizeof text, "{ %s; mpiexec --version; }", environment());
-    if (code == 0 && strstr(text, "HYDRA") != NULL) return true;
+    int code = test_shell(said, sizeof said, "{ %s; mpiexec --version; }", environment());
+    if (code == 0 && strstr(said, "HYDRA") != NULL) return true;
     if (test_mpi_path() != NULL)
         TEST_FAIL("the MPI that was brought has no mpiexec of MPICH's");
     else
@@ -43,6 +43,7 @@ static bool can_run(void) {
 }
 
 static struct cli_run run;
+static const char *text; /* what is trained on: one folder for a test */
 
 /* Starts the ranks, each under a shell so that its launcher sees none end by a signal, by which it
  * would end all (a failure it tells all others by SIGUSR1); gives rank `victim` the
@@ -63,7 +64,7 @@ static void fault(const char *folder, const char *number, uint32_t victim, bool 
         "1000000000 )) -lt 40 ]; do sleep 0.05; done; done; E=$(( ($(date +%%s%%N) - S) / 1000000 "
         "));"
         " kill -KILL $V 2>/dev/null; wait $P; echo; echo took $E; }",
-        folder, environment(), RANKS, test_install_prefix(), cli_text(), options, saved,
+        folder, environment(), RANKS, test_install_prefix(), text, options, saved,
         wait_ms / 1000, wait_ms % 1000, victim, number, victim);
 }
 
@@ -74,16 +75,16 @@ static uint32_t took_ms(void) {
     return ms;
 }
 
-static uint32_t count_text(const char *text) {
+static uint32_t count_text(const char *part) {
     uint32_t count = 0;
-    for (const char *at = run.output; (at = strstr(at, text)) != NULL; at++) count++;
+    for (const char *at = run.output; (at = strstr(at, part)) != NULL; at++) count++;
     return count;
 }
 
 static void expect_named(uint32_t victim, const char *how) {
-    char text[64];
-    snprintf(text, sizeof text, "rank %u on ", victim);
-    EXPECT_CONTAINS(run.output, text);
+    char rank[64];
+    snprintf(rank, sizeof rank, "rank %u on ", victim);
+    EXPECT_CONTAINS(run.output, rank);
     EXPECT_CONTAINS(run.output, how);
     EXPECT_EQ_UINT(count_text("is lost"), 1);
 }
@@ -92,6 +93,7 @@ static void test_a_rank_that_is_killed_is_named_once_and_soon(void) {
     const char *folder = test_temporary_directory();
     char saved[512];
     if (!can_run()) return;
+    text = cli_text();
     snprintf(saved, sizeof saved, "%s/saved", folder);
     for (uint32_t i = 0; i < test_count(3, 200) && !test_has_failed(); i++) {
         uint32_t victim = i < RANKS ? i : (uint32_t)test_random_below(RANKS);
@@ -107,6 +109,7 @@ static void test_a_rank_that_is_killed_is_named_once_and_soon(void) {
 static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
     const char *folder = test_temporary_directory();
     if (!can_run()) return;
+    text = cli_text();
     for (uint32_t i = 0; i < test_count(2, 40) && !test_has_failed(); i++) {
         fault(folder, "KILL", (uint32_t)test_random_below(RANKS), false,
               (uint32_t)test_random_below(400), "--peer-timeout 1");
@@ -119,6 +122,7 @@ static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
 static void test_a_rank_that_is_stopped_is_silent(void) {
     const char *folder = test_temporary_directory();
     if (!can_run()) return;
+    text = cli_text();
     for (uint32_t i = 0; i < test_count(2, 20) && !test_has_failed(); i++) {
         fault(folder, "STOP", i % RANKS, true, (uint32_t)test_random_below(500),
               "--peer-timeout 1.5");
@@ -166,8 +170,8 @@ static void launch_and_kill(const char *folder, uint32_t kills, const char *opti
 }
 
 static void same_curves(const char *folder) {
-    char text[256];
-    EXPECT_EQ_INT(test_shell(text, sizeof text,
+    char output[256];
+    EXPECT_EQ_INT(test_shell(output, sizeof output,
                              "{ cd '%s' && cut -d, -f1,2 log/metrics.csv > a && cut -d, -f1,2 "
                              "log.alone/metrics.csv > b && cmp a b; }",
                              folder),
@@ -203,7 +207,7 @@ static void expect_code(const char *folder, int code, const char *part, const ch
 
 static void test_what_cannot_be_launched_is_refused(void) {
     const char *folder = test_temporary_directory();
-    char text[512];
+    char arguments[512];
     CLI_CODE(&run, 2, "launch -- train 2>&1");
     EXPECT_CONTAINS(run.output, "how many ranks? give -n R");
     CLI_CODE(&run, 2, "launch -n 2 2>&1");
@@ -219,9 +223,9 @@ static void test_what_cannot_be_launched_is_refused(void) {
     EXPECT_CONTAINS(run.output, "--hosts hosts: line 2 is no NAME or NAME:SLOTS");
     if (!can_run()) return;
     expect_code(folder, 2, "unknown option --stpes", "launch -n 2 -- train --stpes 3 --save s");
-    snprintf(text, sizeof text, "launch -n 3 -- train --data %s " RUN " --workers 2 --save s",
+    snprintf(arguments, sizeof arguments, "launch -n 3 -- train --data %s " RUN " --workers 2 --save s",
              cli_text());
-    expect_code(folder, 2, "2 workers for 3 ranks", text);
+    expect_code(folder, 2, "2 workers for 3 ranks", arguments);
 }
 
 static void test_launch_passes_a_signal_on_and_does_not_start_again(void) {
