@@ -64,8 +64,8 @@ static void fault(const char *folder, const char *number, uint32_t victim, bool 
         "1000000000 )) -lt 40 ]; do sleep 0.05; done; done; E=$(( ($(date +%%s%%N) - S) / 1000000 "
         "));"
         " kill -KILL $V 2>/dev/null; wait $P; echo; echo took $E; }",
-        folder, environment(), RANKS, test_install_prefix(), text, options, saved,
-        wait_ms / 1000, wait_ms % 1000, victim, number, victim);
+        folder, environment(), RANKS, test_install_prefix(), text, options, saved, wait_ms / 1000,
+        wait_ms % 1000, victim, number, victim);
 }
 
 static uint32_t took_ms(void) {
@@ -223,8 +223,8 @@ static void test_what_cannot_be_launched_is_refused(void) {
     EXPECT_CONTAINS(run.output, "--hosts hosts: line 2 is no NAME or NAME:SLOTS");
     if (!can_run()) return;
     expect_code(folder, 2, "unknown option --stpes", "launch -n 2 -- train --stpes 3 --save s");
-    snprintf(arguments, sizeof arguments, "launch -n 3 -- train --data %s " RUN " --workers 2 --save s",
-             cli_text());
+    snprintf(arguments, sizeof arguments,
+             "launch -n 3 -- train --data %s " RUN " --workers 2 --save s", cli_text());
     expect_code(folder, 2, "2 workers for 3 ranks", arguments);
 }
 
