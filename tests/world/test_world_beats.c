@@ -7,6 +7,7 @@
 #include "harness.h"
 
 #include "world/beats.h"
+#include "world/hold.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -276,8 +278,39 @@ static void test_strangers_change_nothing(void) {
     end_ranks();
 }
 
+/* ---- what a dead peer's memory does to MPI ---- */
+
+/* Milliseconds until the process died of it. */
+static uint64_t crash(bool inside, int number) {
+    uint64_t from = weir__now_ns();
+    int status = 0;
+    fflush(NULL);
+    pid_t process = fork();
+    if (process == 0) {
+        const struct rlimit no_core = {0, 0};
+        (void)setrlimit(RLIMIT_CORE, &no_core);
+        (void)signal(number, SIG_DFL);
+        weir__hold_begin(0.5); /* which becomes a second */
+        if (inside) weir__hold_enter();
+        (void)raise(number);
+        (void)raise(number); /* the instruction is tried again */
+        _exit(0);
+    }
+    EXPECT(process > 0 && waitpid(process, &status, 0) == process);
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == number);
+    return (weir__now_ns() - from) / 1000000;
+}
+
+static void test_a_crash_inside_mpi_is_held_up_and_none_else(void) {
+    if (test_is_sanitized()) SKIP("a sanitizer has these signals");
+    EXPECT(crash(true, SIGSEGV) >= 1000);
+    EXPECT(crash(true, SIGBUS) >= 1000);
+    EXPECT(crash(false, SIGSEGV) < 1000);
+}
+
 WEIR_TEST_SUITE(world_beats, TEST(a_dead_rank_is_named_by_all_and_told_by_the_lowest),
                 TEST(a_stopped_rank_is_silent_and_hears_so_when_it_goes_on),
                 TEST(who_says_goodbye_is_not_lost),
                 TEST(who_ends_all_is_heard_with_its_exit_status),
-                TEST(who_has_no_door_is_left_to_others_to_miss), TEST(strangers_change_nothing))
+                TEST(who_has_no_door_is_left_to_others_to_miss), TEST(strangers_change_nothing),
+                TEST(a_crash_inside_mpi_is_held_up_and_none_else))
