@@ -285,7 +285,7 @@ struct weir_stage {
                               counts it as workspace */
     uint32_t norm_count; /**< partial sums that `norm` writes */
     uint32_t tie_count;
-    const struct weir_tie *ties; /**< uses of parameters that other stages use as well */
+    const struct weir_tie *ties;         /**< uses of parameters that other stages use as well */
     const struct weir_section *sections; /**< of its gradients, where replicas share them */
     uint32_t section_count;
     /** Frozen: nothing in it learns and nothing before it wants a gradient. Tables have F (and an

@@ -23,7 +23,8 @@
  *  - norm reads and adds up what is in own slices, and writes 0 to the norm_squares of others. So
  *    each of these is of a part that no slice's end cuts, whatever the number of replicas;
  *  - update writes the parameters of own slices, with tied gradients as with others.
- * Nothing else of a stage knows of it: tasks name micro-batches, rows and losses of the whole
+ * weir_pipe_read reads from replica 0's ranks, weir_pipe_write writes on every replica's. Nothing
+ * else of a stage knows of it: tasks name micro-batches, rows and losses of the whole
  * mini-batch. With no_update the gradients are given to all replicas in place of the parameters.
  */
 #ifndef WEIR_SHARED_H
@@ -79,8 +80,8 @@ struct weir_section {
 };
 
 /** The replica's slice of a section: its bytes [*begin, *end), which may be none. */
-void weir_slice(const struct weir_section *section, uint32_t replicas, uint32_t replica,
-                size_t *begin, size_t *end);
+void weir_section_slice(const struct weir_section *section, uint32_t replicas, uint32_t replica,
+                        size_t *begin, size_t *end);
 
 #ifdef __cplusplus
 }

@@ -19,8 +19,9 @@
  * and `close`.
  *
  * A pipe in a world. Every rank builds the same pipe, of the same options, and then every call that
- * names the pipe is made on all of them, in the same order, with the same arguments. Rank r of R
- * has the workers w with w * R / workers == r, rounded down, and their stages; there are at least
+ * names the pipe is made on all of them, in the same order, with the same arguments. Where the
+ * pipe has replicas (weir_shared.h) the following is of each one's ranks. Rank r of R has the
+ * workers w with w * R / workers == r, rounded down, and their stages; there are at least
  * R, on CPUs. Each rank reads of a step's inputs what enters its stages. Loss, norm, outputs, input
  * gradients, flags and failures come to all: a step that fails on one rank fails on all of them.
  * Memory is planned for all workers, and taken for the rank's own; the attachment of another's

@@ -15,7 +15,7 @@ struct weir__allreduce {
     size_t bytes;
     void (*merge)(unsigned char *own, const unsigned char *other, size_t bytes);
     uint32_t first, count; /**< the ranks that take part; no `count`: all */
-    uint32_t distance; /**< of this round; the number of ranks or more: it is over */
+    uint32_t distance;     /**< of this round; the number of ranks or more: it is over */
     bool under_way, sent, received;
     struct weir_request send, receive;
 };

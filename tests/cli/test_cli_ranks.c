@@ -203,6 +203,36 @@ static void test_a_save_that_fails_on_one_rank_is_told_and_leaves_the_former(voi
     CLI_CODE(&run, 0, "export --load %s --out %s.file", saved, saved);
 }
 
+/* One process with the groups, and replicas of one and of two ranks. */
+static void test_replicas_save_what_one_process_saves(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    CLI_CODE(&run, 0, "train --data %s " RUN " --gradient-groups 2 --stages 2 --save %s",
+             cli_text(), alone);
+    for (uint32_t ranks = 2; ranks <= 4 && !test_has_failed(); ranks += 2) {
+        snprintf(arguments, sizeof arguments,
+                 "train --data %s " RUN " --gradient-groups 2 --replicas 2 --save %s", cli_text(),
+                 together);
+        if (!run_ranks(&run, folder, ranks, arguments)) return;
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        EXPECT_CONTAINS(run.output, "2 replicas, 2 groups of gradients");
+        cli_same_files(alone, together);
+    }
+    CLI_CODE(&run, 0, "train --data %s " RUN " --gradient-groups 1 --resume %s", cli_text(),
+             together);
+    EXPECT_CONTAINS(run.output, "--gradient-groups is 1, but");
+}
+
+static void test_replicas_without_their_processes_are_told_how_to_start(void) {
+    CLI_CODE(&run, 2, "train --data %s " RUN " --replicas 4", cli_text());
+    EXPECT_CONTAINS(run.output, "there is 1: start them by mpiexec -n 4 weir train");
+    CLI_CODE(&run, 2, "train --data %s " RUN " --gradient-groups 8", cli_text());
+    EXPECT_CONTAINS(run.output, "cannot be 8 groups of gradients: give gradient_groups 2");
+    CLI_CODE(&run, 0, "plan --layers 4 --chunks 4 --replicas 2 --workers 4 --gradient-groups 4");
+}
+
 /* Rank 1 alone is told to end, when rank 0 has saved; all save the same update and end so. */
 static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
     const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
@@ -369,7 +399,9 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
     EXPECT(strstr(run.output, "2 workers for 3 ranks") != NULL);
 }
 
-WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
+WEIR_TEST_SUITE(cli_ranks, TEST(replicas_save_what_one_process_saves),
+                TEST(replicas_without_their_processes_are_told_how_to_start),
+                TEST(ranks_save_what_one_process_saves),
                 TEST(without_options_each_rank_has_one_worker),
                 TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
                 TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),

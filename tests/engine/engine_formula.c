@@ -507,7 +507,7 @@ bool engine_owns(const struct engine_stage *stage, uint32_t i) {
     for (uint32_t k = 0; k < stage->section_count; k++) {
         const struct weir_section *section = &stage->sections[k];
         size_t begin, end;
-        weir_slice(section, stage->replicas, stage->replica, &begin, &end);
+        weir_section_slice(section, stage->replicas, stage->replica, &begin, &end);
         if (at >= section->offset + begin && at < section->offset + end) return true;
     }
     return false;

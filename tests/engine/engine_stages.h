@@ -74,7 +74,7 @@ struct engine_stage {
     uint32_t index;
     struct engine_port consumed[ENGINE_PORTS_MAX], produced[ENGINE_PORTS_MAX];
     uint32_t consumed_count, produced_count;
-    struct weir_area areas[ENGINE_ROWS_MAX][3]; /* per row count, as measured */
+    struct weir_area areas[ENGINE_ROWS_MAX][3];            /* per row count, as measured */
     struct weir_section sections[2 * ENGINE_TIES_MAX + 1]; /* where the model is sliced */
     uint32_t section_count;
     size_t cuts[ENGINE_PARTS_MAX];
@@ -126,8 +126,8 @@ struct engine_model {
         int status;
     } lifecycle;
     const struct weir_fake_cuda_control *gpu; /* stages may be on GPUs of its; or NULL */
-    int combine_status; /* of every combine */
-    bool reference;     /* called by the reference: threads and row counts are its own business */
+    int combine_status;                       /* of every combine */
+    bool reference; /* called by the reference: threads and row counts are its own business */
     /* seen */
     _Atomic uint32_t call_count;
     struct engine_call calls[ENGINE_CALLS_MAX];

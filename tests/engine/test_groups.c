@@ -115,8 +115,9 @@ static void test_groups_that_cannot_be_are_refused(void) {
     options.gradient_groups = 3;
     engine_expect_refused(&options, WEIR_ERR_CONFIG, "give a power of two");
     options.gradient_groups = 8;
-    engine_expect_refused(&options, WEIR_ERR_CONFIG, "cannot be 8 groups of gradients: give "
-                                                     "gradient_groups 2");
+    engine_expect_refused(&options, WEIR_ERR_CONFIG,
+                          "cannot be 8 groups of gradients: give "
+                          "gradient_groups 2");
     options.gradient_groups = 4; /* of 6 micro-batches are 2, 2, 2 */
     engine_expect_refused(&options, WEIR_ERR_CONFIG, "6 micro-batches (of 12 rows) cannot be 4");
     struct weir_stage_calls calls = engine_stage_calls;

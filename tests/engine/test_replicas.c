@@ -152,8 +152,7 @@ static bool expect_state(const struct engine_reference *reference, uint32_t coun
                 owned[i]++;
             }
         }
-        for (uint32_t i = 0; same && learns && i < numbers; i++)
-            same = EXPECT_EQ_UINT(owned[i], 1);
+        for (uint32_t i = 0; same && learns && i < numbers; i++) same = EXPECT_EQ_UINT(owned[i], 1);
     }
     return same;
 }
@@ -221,13 +220,13 @@ static uint32_t choose(uint32_t replicas) {
         run.options.gradient_groups = replicas << test_random_below(3);
         run.options.accumulates = test_random_below(2) == 0;
         m = engine_chunk_count(run.options.rows, run.options.chunks);
-    } while (run.has_table || run.options.debug_inputs || !is_full(m, run.options.gradient_groups) ||
-             !accepts(replicas));
+    } while (run.has_table || run.options.debug_inputs ||
+             !is_full(m, run.options.gradient_groups) || !accepts(replicas));
     run.options.replicas = replicas;
     how = (struct threads_options){.seed = test_random_u64(),
                                    .delay = (uint32_t)test_random_below(40)};
-    uint32_t most = run.options.workers < RANKS_MAX / replicas ? run.options.workers
-                                                               : RANKS_MAX / replicas;
+    uint32_t most =
+        run.options.workers < RANKS_MAX / replicas ? run.options.workers : RANKS_MAX / replicas;
     return replicas * (1 + (uint32_t)test_random_below(most < 3 ? most : 3));
 }
 
@@ -243,8 +242,7 @@ static void run_one(uint32_t number, uint32_t replicas) {
     if (!test_has_failed()) return;
     printf("%u replicas of %u ranks, %u groups%s, seed %llu, delay %u\n", replicas,
            count / replicas, run.options.gradient_groups,
-           run.options.accumulates ? ", accumulated" : "", (unsigned long long)how.seed,
-           how.delay);
+           run.options.accumulates ? ", accumulated" : "", (unsigned long long)how.seed, how.delay);
     engine_random_describe(&run, number);
 }
 
@@ -408,8 +406,7 @@ static int infer_few(void *context, struct weir_world *world) {
         status = weir_pipe_prepare_infer(pipe, step.rows, NULL);
         if (status == WEIR_OK) status = weir_pipe_infer(pipe, &step, &rank->results[k]);
     }
-    if (status == WEIR_OK)
-        EXPECT_STATUS(weir_pipe_prepare(pipe, 3, NULL), WEIR_ERR_CONFIG);
+    if (status == WEIR_OK) EXPECT_STATUS(weir_pipe_prepare(pipe, 3, NULL), WEIR_ERR_CONFIG);
     weir_pipe_destroy(pipe);
     return status;
 }
@@ -534,6 +531,5 @@ WEIR_TEST_SUITE(replicas, TEST(any_number_of_replicas_gives_the_reference_bits),
                 TEST(an_update_that_fails_tears_all_replicas),
                 TEST(a_world_that_fails_at_any_call_ends_every_replica),
                 TEST(few_rows_are_inferred_by_replicas_with_the_same_bits),
-                TEST(the_plan_counts_what_arrives),
-                TEST(replicas_that_cannot_be_are_refused),
+                TEST(the_plan_counts_what_arrives), TEST(replicas_that_cannot_be_are_refused),
                 TEST(ranks_that_differ_in_groups_are_refused))

@@ -65,8 +65,7 @@ static void test_groups_of_gradients_add_up_as_a_tree(void) {
     for (int64_t j = 0; j < GROUPS; j++) { /* 3, 3, 3, 1 micro-batches of a row */
         int64_t rows = j < 3 ? 3 : 1;
         options.pipe.rows = options.pipe.chunks = (uint32_t)rows;
-        gradients_of(model, &options, (const int64_t *)data.input + 9 * j, rows, ROWS * 3,
-                     sums[j]);
+        gradients_of(model, &options, (const int64_t *)data.input + 9 * j, rows, ROWS * 3, sums[j]);
     }
     for (uint64_t i = 0; i < count; i++)
         sums[0][i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
@@ -110,8 +109,8 @@ static int train(struct job *job, struct weir_net *net, bool notes) {
 
 static int run_net(struct job *job, struct weir_net *net, bool first, struct weir_faults *faults) {
     struct weir_progress progress = {0};
-    int status =
-        job->load != NULL ? weir_net_load(net, job->load, &progress, faults) : weir_net_init(net, 7);
+    int status = job->load != NULL ? weir_net_load(net, job->load, &progress, faults)
+                                   : weir_net_init(net, 7);
     if (status != WEIR_OK) return status;
     if ((status = train(job, net, first)) != WEIR_OK) return status;
     progress.step += STEPS, progress.mini_batch += STEPS;

@@ -44,12 +44,16 @@ struct pipe_options {
     uint64_t seed;
     uint64_t memory_limit;
     double watchdog;
+    uint32_t replicas, gradient_groups; /**< 0 in commands that have no such options */
 };
 
 enum { PIPE_BALANCE_BY_COST, PIPE_BALANCE_BY_TIME, PIPE_BALANCE_BY_SIZE };
 
 extern const struct arg_option pipe_option_list[];
 extern const uint32_t pipe_option_count;
+/** Of commands that train, or plan that: they are of the same struct. */
+extern const struct arg_option pipe_share_list[];
+extern const uint32_t pipe_share_count;
 /** Of commands that have them and no --plan: those that infer, and others. */
 extern const struct arg_refusal pipe_infer_refusals[], pipe_refusals[];
 

@@ -113,7 +113,11 @@ static int plan_model(struct plan_values *values, const struct args *args,
     step_options_fill(&values->step, &net);
     struct people people;
     people_init(&people, output_is_standard(values->json));
-    if (values->search)
+    if (values->search && values->pipe.replicas > 1)
+        weir_faults_add(faults,
+                        "--replicas: a pipeline is searched for one replica: leave it away, "
+                        "and give it with the one that is found");
+    if (values->search && faults->count == 0)
         status = search_run(&search, &(struct search_how){.ranks = ranks}, args, model, &net,
                             &values->pipe, people.stream, faults);
     if (status != WEIR_OK) goto out;
@@ -168,9 +172,10 @@ int cmd_plan(int argc, char **argv) {
         {"Options", own, sizeof own / sizeof own[0], 0},
         {"Step", step_option_list, step_option_count, offsetof(struct plan_values, step)},
         {"Model", model_option_list, model_option_count, offsetof(struct plan_values, model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct plan_values, pipe)}};
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct plan_values, pipe)},
+        {"Replicas", pipe_share_list, pipe_share_count, offsetof(struct plan_values, pipe)}};
     const struct arg_command command = {"plan", "every stage's memory to the byte", NULL, sections,
-                                        4};
+                                        5};
     struct plan_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

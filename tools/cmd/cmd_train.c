@@ -211,9 +211,10 @@ int cmd_train(int argc, char **argv) {
         {"Training", run_options, sizeof run_options / sizeof run_options[0], 0},
         {"Optimizer", optimizer_options, sizeof optimizer_options / sizeof optimizer_options[0], 0},
         {"Model", model_option_list, model_option_count, AT(model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)}};
+        {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)},
+        {"Replicas", pipe_share_list, pipe_share_count, AT(pipe)}};
     const struct arg_command command = {"train", "trains a model over a pipeline", NULL, sections,
-                                        4};
+                                        5};
     struct train_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

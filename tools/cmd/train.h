@@ -47,7 +47,7 @@ struct train_values {
 };
 
 #define TRAIN_OWN_PATHS 6
-#define TRAIN_NOTES_MAX 24
+#define TRAIN_NOTES_MAX 26
 
 /** What is kept in a checkpoint to compare with when it is resumed; keys and values are owned. */
 struct train_notes {

@@ -13,6 +13,8 @@
 #include "io/archive.h"
 #include "net/cpu/level.h"
 #include "net/run/net.h"
+#include "pipe/describe/groups.h"
+#include "pipe/describe/microbatch.h"
 #include "place/place.h"
 
 #include <inttypes.h>
@@ -106,8 +108,11 @@ static bool matters(const struct train *t, enum when when) {
 }
 
 static int add_pipeline(const struct train *t, struct train_notes *notes) {
-    const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), t->values->batch);
-    int status = add_option(notes, "chunks", "%" PRIu32, table->micro_batch_count);
+    const struct weir_pipe_options *pipe = &t->options.pipe;
+    uint32_t micro_batches = weir__chunk_count(t->values->batch, pipe->chunks);
+    int status = add_option(notes, "chunks", "%" PRIu32, micro_batches);
+    if (status != WEIR_OK) return status;
+    status = add_option(notes, "gradient-groups", "%" PRIu32, weir__gradient_groups(pipe));
     if (status != WEIR_OK) return status;
     status = add_option(notes, "dtype", "%s", pipe_dtype_text(&t->values->pipe));
     if (status != WEIR_OK) return status;

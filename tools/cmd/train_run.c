@@ -54,7 +54,8 @@ bool train_searches(const struct train *t) {
     bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
     bool can = devices && !listed && !weir__text_ends(pipe->schedule, ".csv") &&
                pipe->balance_by == PIPE_BALANCE_BY_COST;
-    return t->values->plan == 1 && (can || args_given(t->args, "plan"));
+    bool one = pipe->replicas <= 1; /* what is searched is for one */
+    return t->values->plan == 1 && ((can && one) || args_given(t->args, "plan"));
 }
 
 /* All but the pipeline's own options, which a search may choose. */
@@ -64,6 +65,7 @@ static void fill_options(struct train *t) {
     t->options.pipe.clip_norm = values->clip;
     t->options.pipe.skip_nonfinite = values->on_nonfinite == 1;
     t->options.pipe.trace_actions = 4096;
+    t->options.pipe.accumulates = values->accumulate > 1;
     fill_optimizer(values, &t->options.optimizer);
 }
 

@@ -37,12 +37,16 @@ static void hold_errors(struct train_world *world) {
 }
 
 /* What has devices that no rank has yet, or is measured, and differently by each. */
-static void refuse(const struct args *args, struct weir_faults *faults) {
+static void refuse(const struct train *t, const struct args *args) {
     static const char *const options[] = {"device", "balance-by"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (args_given(args, options[i]))
-            weir_faults_add(faults, "--%s: not over several processes: leave it away, or start one",
+            weir_faults_add(t->faults,
+                            "--%s: not over several processes: leave it away, or start one",
                             options[i]);
+    if (t->values->plan == 1 && args_given(args, "plan") && t->values->pipe.replicas > 1)
+        weir_faults_add(t->faults, "--plan auto: a pipeline is searched for one replica: give what "
+                                   "'weir plan --search' prints without --replicas");
 }
 
 /* What a rank has. */
@@ -90,7 +94,7 @@ static uint32_t workers_of_rank(const struct train *t) {
     const struct pipe_options *pipe = &t->values->pipe;
     uint32_t ranks = t->world.world.rank_count, workers = pipe->workers;
     uint32_t stages = pipe->balance.count > 0 ? pipe->balance.count : pipe->stages;
-    if (workers == 0) workers = stages / pipe_virtual_stages(pipe);
+    if (workers == 0) workers = stages / pipe_virtual_stages(pipe) * pipe->replicas;
     return workers > ranks ? (workers + ranks - 1) / ranks : 1;
 }
 
@@ -122,6 +126,16 @@ static void silence(struct train *t) {
     hold_errors(&t->world);
 }
 
+static int check_replicas(const struct train *t) {
+    uint32_t replicas = t->values->pipe.replicas, ranks = t->world.world.rank_count;
+    if (ranks % replicas == 0) return WEIR_OK;
+    weir_faults_add(t->faults,
+                    "--replicas %u: as many processes, or a multiple, share a mini-batch, and "
+                    "there %s %u: start them by mpiexec -n %u weir train",
+                    replicas, ranks == 1 ? "is" : "are", ranks, (ranks / replicas + 1) * replicas);
+    return WEIR_ERR_CONFIG;
+}
+
 int train_world_join(struct train *t, const struct args *args) {
     struct weir_world_options options = WEIR_WORLD_OPTIONS_INIT;
     options.peer_timeout = t->values->peer_timeout;
@@ -132,6 +146,8 @@ int train_world_join(struct train *t, const struct args *args) {
     int status = weir_world_mpi(NULL, &options, t->faults, &t->world.world);
     if (status != WEIR_OK) return status;
     t->world.joined = true;
+    if (t->world.world.rank > 0) silence(t);
+    if ((status = check_replicas(t)) != WEIR_OK) return status;
     const struct weir_world *world = train_world(t);
     if (world == NULL) {
         if (args_given(args, "peer-timeout"))
@@ -141,8 +157,7 @@ int train_world_join(struct train *t, const struct args *args) {
     }
     if (world->warning[0] != '\0' && world->rank == 0)
         fprintf(stderr, "weir: train: warning: %s\n", world->warning);
-    if (world->rank > 0) silence(t);
-    refuse(args, t->faults);
+    refuse(t, args);
     bool told =
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
     if (!told) t->values->pipe.workers = world->rank_count;

@@ -32,8 +32,8 @@ struct weir__timing {
 /** Spans whose optimizer's numbers lie as far from them as each other's. */
 struct weir__net_run {
     uint32_t first, count;
-    size_t shift; /**< bytes from a parameter's offset to its place in each of the optimizer's arrays;
-                       they wrap around */
+    size_t shift; /**< bytes from a parameter's offset to its place in each of the optimizer's
+                     arrays; they wrap around */
     bool copy;    /**< of one parameter, whose gradients lie with the original's */
 };
 
@@ -60,9 +60,9 @@ struct weir__net_stage {
         uint32_t groups, replicas, replica; /**< as weir_shared.h has them, none of them 0 */
     } share;
     struct weir_section *sections; /**< with replicas: of its gradients (slices.c) */
-    struct weir__span *pieces;     /**< in own slices: of own parameters, whose squares are summed … */
-    struct weir__span *spans;      /**< … and what is updated: own parameters, then copies of others' */
-    struct weir__net_run *runs;    /**< of spans */
+    struct weir__span *pieces; /**< in own slices: of own parameters, whose squares are summed … */
+    struct weir__span *spans; /**< … and what is updated: own parameters, then copies of others' */
+    struct weir__net_run *runs; /**< of spans */
     uint32_t section_count, piece_count, span_count, run_count;
     uint32_t norm_count; /**< of all slices' pieces */
     size_t array_bytes;  /**< of each of the optimizer's arrays */

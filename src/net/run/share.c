@@ -68,11 +68,11 @@ static int share_parameter(struct weir_net *net, const struct weir__parameter_de
     const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
     assert(from->original == WEIR__NONE && from->count == copy->count);
     const struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
-    int status = weir_pipe_read(net->pipe, from->stage, held, at(a->at.parameters, from->offset),
-                                bytes);
+    int status =
+        weir_pipe_read(net->pipe, from->stage, held, at(a->at.parameters, from->offset), bytes);
     if (status != WEIR_OK) return status;
-    status = weir_pipe_write(net->pipe, copy->stage, at(b->at.parameters, copy->offset), held,
-                             bytes);
+    status =
+        weir_pipe_write(net->pipe, copy->stage, at(b->at.parameters, copy->offset), held, bytes);
     if (status != WEIR_OK || net->infer_only || copy->frozen) return status;
     for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++) {
         if ((status = read_array(net, from, k, held)) != WEIR_OK) return status;

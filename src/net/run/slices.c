@@ -107,7 +107,7 @@ void weir__stage_slice(const struct weir__net_stage *stage,
     if (stage->share.replicas == 1) return;
     const struct weir_section *section = section_of(stage, parameter);
     size_t at = parameter->offset - section->offset;
-    weir_slice(section, stage->share.replicas, replica, begin, end);
+    weir_section_slice(section, stage->share.replicas, replica, begin, end);
     *begin = *begin < at ? 0 : *begin - at < bytes ? *begin - at : bytes;
     *end = *end < at ? 0 : *end - at < bytes ? *end - at : bytes;
 }
@@ -118,11 +118,12 @@ size_t weir__stage_optimizer_at(const struct weir__net_stage *stage,
     if (stage->share.replicas == 1) return parameter->offset;
     const struct weir_section *of = section_of(stage, parameter);
     for (const struct weir_section *section = stage->sections; section != of; section++) {
-        weir_slice(section, stage->share.replicas, stage->share.replica, &begin, &end);
-        (void)weir__round_up(end - begin, WEIR__CACHE_LINE, &rounded); /* the whole is not too long */
+        weir_section_slice(section, stage->share.replicas, stage->share.replica, &begin, &end);
+        (void)weir__round_up(end - begin, WEIR__CACHE_LINE,
+                             &rounded); /* the whole is not too long */
         at += rounded;
     }
-    weir_slice(of, stage->share.replicas, stage->share.replica, &begin, &end);
+    weir_section_slice(of, stage->share.replicas, stage->share.replica, &begin, &end);
     size_t in_section = parameter->offset - of->offset;
     return at + (in_section > begin ? in_section - begin : 0);
 }
@@ -132,7 +133,8 @@ static size_t optimizer_bytes(const struct weir__net_stage *stage) {
     if (stage->share.replicas == 1) return stage->compiled->trainable_bytes;
     for (uint32_t k = 0; k < stage->section_count; k++) {
         if (!stage->sections[k].parameters) continue;
-        weir_slice(&stage->sections[k], stage->share.replicas, stage->share.replica, &begin, &end);
+        weir_section_slice(&stage->sections[k], stage->share.replicas, stage->share.replica, &begin,
+                           &end);
         (void)weir__round_up(end - begin, WEIR__CACHE_LINE, &rounded);
         sum += rounded;
     }

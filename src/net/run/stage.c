@@ -299,10 +299,9 @@ static int combine(void *context, void *into, const void *from, size_t offset, s
         if (begin < offset) begin = offset;
         if (end > offset + bytes) end = offset + bytes;
         if (begin >= end) continue;
-        int status =
-            stage->flat->accumulate(stage->at.stream, at(into, begin - offset),
-                                    at((void *)(uintptr_t)from, begin - offset),
-                                    (end - begin) / number);
+        int status = stage->flat->accumulate(stage->at.stream, at(into, begin - offset),
+                                             at((void *)(uintptr_t)from, begin - offset),
+                                             (end - begin) / number);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -463,8 +462,7 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
     if (infer_only) return WEIR_OK;
     description->no_backward = compiled->no_backward;
     description->gradient_bytes = compiled->gradient_bytes;
-    description->optimizer_bytes =
-        stage->array_bytes * weir__optimizer_arrays(&stage->optimizer);
+    description->optimizer_bytes = stage->array_bytes * weir__optimizer_arrays(&stage->optimizer);
     description->norm_count = stage->norm_count;
     description->sections = stage->sections;
     description->section_count = stage->section_count;

@@ -290,8 +290,7 @@ static void check_schedule(const struct weir_pipe_options *options, struct weir_
     want.schedule = options->schedule != NULL ? options->schedule : want.schedule;
     want.stages = options->stage_count;
     want.workers = options->workers;
-    want.micro_batches =
-        weir__groups_of(options, weir__replica(options), options->rows).count;
+    want.micro_batches = weir__groups_of(options, weir__replica(options), options->rows).count;
     want.search = options->search;
     weir__table_options_check(&want, faults);
 }

@@ -14,8 +14,9 @@ static void check_ranks(const struct weir_pipe_options *options, uint32_t replic
     const struct weir_world *world = options->world;
     uint32_t ranks = world != NULL && weir__is_sized(world) ? world->rank_count : 0;
     if (options->infer_only)
-        weir_faults_add(faults, "%" PRIu32 " replicas share the gradients of training, and this "
-                                "pipe only infers: leave them away",
+        weir_faults_add(faults,
+                        "%" PRIu32 " replicas share the gradients of training, and this "
+                        "pipe only infers: leave them away",
                         replicas);
     else if (ranks > 0 && ranks % replicas != 0)
         weir_faults_add(faults,
@@ -28,8 +29,9 @@ static void check_ranks(const struct weir_pipe_options *options, uint32_t replic
 void weir__groups_check(const struct weir_pipe_options *options, struct weir_faults *faults) {
     uint32_t replicas = weir__replicas(options), groups = weir__gradient_groups(options);
     if (!is_power_of_two(groups))
-        weir_faults_add(faults, "gradient_groups %" PRIu32 ": they are added two by two: give a "
-                                "power of two%s",
+        weir_faults_add(faults,
+                        "gradient_groups %" PRIu32 ": they are added two by two: give a "
+                        "power of two%s",
                         groups, options->gradient_groups == 0 ? ", and as many replicas" : "");
     if (groups % replicas != 0)
         weir_faults_add(faults,
@@ -107,8 +109,8 @@ static size_t cut_at(const struct weir_section *section, size_t wanted) {
     return low < section->cut_count ? section->cuts[low] : section->bytes;
 }
 
-void weir_slice(const struct weir_section *section, uint32_t replicas, uint32_t replica,
-                size_t *begin, size_t *end) {
+void weir_section_slice(const struct weir_section *section, uint32_t replicas, uint32_t replica,
+                        size_t *begin, size_t *end) {
     size_t part = section->bytes / replicas;
     assert(replica < replicas);
     *begin = replica == 0 ? 0 : cut_at(section, part * replica);

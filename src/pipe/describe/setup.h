@@ -107,10 +107,10 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
                            struct weir_faults *faults);
 
 /**
- * A replica's training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
- * without N. Of `options` stage_count counts, and the stages themselves do not: what a table
- * depends on of them are `no_backward` (one per stage, or NULL) and whether some stage has its
- * backward `whole` only. Whether it can run is not checked. `table` is the caller's.
+ * A replica's training table for `rows` rows, as the options ask for it: from CSV or by a
+ * schedule's name, without N. Of `options` stage_count counts, and the stages themselves do not:
+ * what a table depends on of them are `no_backward` (one per stage, or NULL) and whether some stage
+ * has its backward `whole` only. Whether it can run is not checked. `table` is the caller's.
  */
 int weir__make_table(const struct weir_pipe_options *options, uint32_t replica, int64_t rows,
                      const bool *no_backward, bool whole, struct weir_faults *faults,

@@ -131,7 +131,7 @@ struct weir__call {
 };
 
 /** Two groups' sums are added (weir_shared.h). */
-struct weir__sum {
+struct weir__group_sum {
     uint32_t into, from; /**< blocks */
 };
 
@@ -212,8 +212,8 @@ struct weir__row_plan {
     struct weir__pool pool;
     int64_t rows;
     bool infer;
-    uint32_t micro_batch_count; /**< of this replica … */
-    struct weir__groups groups; /**< … of the mini-batch's */
+    uint32_t micro_batch_count;  /**< of this replica … */
+    struct weir__groups groups;  /**< … of the mini-batch's */
     struct weir_table *exported; /**< the training table as a schedule or CSV gave it; NULL: only
                                       inference was asked for */
     struct weir_table *table;    /**< what runs: that one with N, or inference's own */
@@ -234,7 +234,7 @@ struct weir__row_plan {
     struct weir__prepared_copy *copies;
     const struct weir__portal_move *moves;
     const struct weir__return *returns;
-    const struct weir__sum *sums;
+    const struct weir__group_sum *sums;
     uint32_t sum_count, sum_capacity;
     const struct weir__lane *lanes;
     uint32_t lane_count, lane_capacity;

@@ -42,7 +42,7 @@ static void begin_group(struct grouping *g, uint32_t group, uint32_t worker) {
 
 static void add_sum(struct grouping *g, uint32_t action, uint32_t into, uint32_t from) {
     struct weir__row_plan *p = g->prepared;
-    const struct weir__sum added = {into, from};
+    const struct weir__group_sum added = {into, from};
     use(g, into, action);
     use(g, from, action);
     if (into != WEIR__NO_BLOCK) /* else nothing has gradients here, or there is no memory */
@@ -100,8 +100,7 @@ static bool is_gradient(const struct weir_action *action) {
 
 void weir__prepared_sums(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
-    struct grouping *stages =
-        weir__pool_take(&prepared->pool, table->stage_count, sizeof *stages);
+    struct grouping *stages = weir__pool_take(&prepared->pool, table->stage_count, sizeof *stages);
     assert(prepared->lasting != NULL && prepared->calls != NULL);
     for (uint32_t s = 0; stages != NULL && s < table->stage_count; s++)
         if (!init(&stages[s], prepared, setup, s)) return;
@@ -127,8 +126,8 @@ void weir__prepared_sums(struct weir__row_plan *prepared, const struct weir__set
 static size_t slice_bytes(const struct weir__setup *setup, const struct weir_stage *stage) {
     size_t sum = 0, begin, end;
     for (uint32_t k = 0; k < stage->section_count; k++) {
-        weir_slice(&stage->sections[k], weir__replicas(&setup->options),
-                   weir__replica(&setup->options), &begin, &end);
+        weir_section_slice(&stage->sections[k], weir__replicas(&setup->options),
+                           weir__replica(&setup->options), &begin, &end);
         sum += (end - begin + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
     }
     return sum;

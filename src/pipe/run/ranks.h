@@ -29,23 +29,23 @@ struct weir__port {
     uint32_t base;           /**< of it in this step; set by the caller before `start` */
     bool sends;
     uint32_t peer, channel;
-    uint32_t count;                /**< messages of a step with an update … */
-    uint32_t body_count;           /**< … and without: those before the norms */
-    const uint32_t *copies;        /**< [count]: copies of the plan, by place … */
+    uint32_t count;                 /**< messages of a step with an update … */
+    uint32_t body_count;            /**< … and without: those before the norms */
+    const uint32_t *copies;         /**< [count]: copies of the plan, by place … */
     const struct weir__item *items; /**< … or, if not NULL, messages between replicas */
     uint32_t replica;               /**< of those: the other … */
     uint32_t *until;                /**< … and [stage]: how many there are up to its gradients */
-    struct weir_request *requests; /**< [count]: those of places ended to `begun` are under way */
-    uint32_t begun;                /**< in this step; the poll's */
-    uint32_t whole;                /**< sends of this step up to there have bytes; those behind were
-                                        begun after a failure and have none */
+    struct weir_request *requests;  /**< [count]: those of places ended to `begun` are under way */
+    uint32_t begun;                 /**< in this step; the poll's */
+    uint32_t whole; /**< sends of this step up to there have bytes; those behind were
+                         begun after a failure and have none */
 };
 
 struct weir__rank_clock;
 
 struct weir__ranks {
     const struct weir_world *world;
-    uint32_t first, end;  /**< workers of this rank */
+    uint32_t first, end; /**< workers of this rank */
     uint32_t replica, replicas, ranks_per_replica;
     pthread_mutex_t lock; /**< of a poll: the world's calls, ports, the exchange */
     uint32_t channels;    /**< that are open */

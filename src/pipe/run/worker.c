@@ -213,7 +213,7 @@ static int add_sums(struct weir__run *run, const struct weir__call *call) {
     const struct weir__memory *memory = &run->plan->memory;
     const struct weir__arena *arenas = run->pipe->memory.arenas;
     for (uint32_t i = call->sum_begin; i < call->sum_end; i++) {
-        const struct weir__sum *sum = &run->plan->sums[i];
+        const struct weir__group_sum *sum = &run->plan->sums[i];
         if (!run->pipe->command.step.accumulate_last) break;
         int status = at->stage.calls->combine(
             at->stage.context, weir__arena_block(arenas, memory, sum->into),

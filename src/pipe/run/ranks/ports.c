@@ -167,8 +167,7 @@ static void move_numbers(struct weir_pipe *pipe, unsigned char *record, bool put
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
         double *losses = &pipe->memory.losses[(size_t)s * groups->whole];
         bool here = weir__is_here(pipe, plan->stage_worker[s]);
-        if (puts && here)
-            memcpy(at + groups->first * sizeof *losses, losses + groups->first, own);
+        if (puts && here) memcpy(at + groups->first * sizeof *losses, losses + groups->first, own);
         if (!puts && (!here || shares)) memcpy(losses, at, all);
         at += all;
     }
@@ -355,8 +354,7 @@ static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *
     return weir__fail(error, WEIR_ERR_PEER,
                       "message %u from rank %u is not that of the plan: tag %u and %zu bytes, not "
                       "%u and %zu: every rank must make the same calls",
-                      place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place),
-                      bytes);
+                      place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place), bytes);
 }
 
 static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,

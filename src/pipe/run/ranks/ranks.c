@@ -102,19 +102,19 @@ int weir__ranks_give(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, i
 }
 
 /* Rows of the mini-batch that a replica has had. */
-struct part {
+struct rows_of {
     uint32_t replica;
     size_t first, rows;
 };
 
-static int give_rows(struct weir_pipe *pipe, const struct part *part, uint32_t stage, void *data,
+static int give_rows(struct weir_pipe *pipe, const struct rows_of *part, uint32_t stage, void *data,
                      size_t row_bytes) {
     if (data == NULL) return WEIR_OK;
     return weir__ranks_give(pipe, part->replica, stage, WEIR_OK,
                             (char *)data + part->first * row_bytes, part->rows * row_bytes);
 }
 
-static int give_part(struct weir_pipe *pipe, const struct part *part, bool infer) {
+static int give_part(struct weir_pipe *pipe, const struct rows_of *part, bool infer) {
     const struct weir__setup *setup = &pipe->setup;
     uint32_t last = pipe->command.plan->table->stage_count - 1;
     int status = WEIR_OK;
@@ -135,11 +135,11 @@ int weir__ranks_give_back(struct weir_pipe *pipe, bool infer) {
     int64_t rows = pipe->command.plan->rows;
     int status = WEIR_OK;
     for (uint32_t r = 0; status == WEIR_OK && r < pipe->ranks->replicas; r++) {
-        struct weir__groups groups = infer ? weir__groups_infer(options, r, rows)
-                                           : weir__groups_of(options, r, rows);
+        struct weir__groups groups =
+            infer ? weir__groups_infer(options, r, rows) : weir__groups_of(options, r, rows);
         int64_t first = weir__chunk_first(rows, options->chunks, groups.first);
         int64_t end = weir__chunk_first(rows, options->chunks, groups.first + groups.count);
-        const struct part part = {r, (size_t)first, (size_t)(end - first)};
+        const struct rows_of part = {r, (size_t)first, (size_t)(end - first)};
         status = give_part(pipe, &part, infer);
         if (groups.count == groups.whole) break; /* so have the others */
     }
@@ -189,8 +189,8 @@ static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
         hash = weir__hash(hash, &pipe->prepared[i]->rows, sizeof pipe->prepared[i]->rows);
     }
     hash = weir__hash(hash, &channels, sizeof channels);
-    hash = weir__hash(hash, plan->stage_worker,
-                      plan->table->stage_count * sizeof *plan->stage_worker);
+    hash =
+        weir__hash(hash, plan->stage_worker, plan->table->stage_count * sizeof *plan->stage_worker);
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
         for (uint32_t k = 0; k < stage->section_count; k++) {
@@ -204,12 +204,9 @@ static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
 static uint64_t hash_options(const struct weir_pipe *pipe, uint64_t hash) {
     const struct weir_pipe_options *options = &pipe->setup.options;
     const double reals[] = {options->clip_norm};
-    const uint64_t flags[] = {options->skip_nonfinite,
-                              options->infer_only,
-                              options->input_count,
-                              weir__replicas(options),
-                              weir__gradient_groups(options),
-                              options->accumulates};
+    const uint64_t flags[] = {options->skip_nonfinite,        options->infer_only,
+                              options->input_count,           weir__replicas(options),
+                              weir__gradient_groups(options), options->accumulates};
     hash = weir__hash(hash, reals, sizeof reals);
     return weir__hash(hash, flags, sizeof flags);
 }

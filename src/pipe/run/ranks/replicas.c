@@ -27,7 +27,7 @@ static const struct weir_stage *stage_of(const struct weir_pipe *pipe, uint32_t 
 static void slice_of(const struct weir_pipe *pipe, const struct weir_section *section,
                      uint32_t replica, size_t *begin, size_t *bytes) {
     size_t end;
-    weir_slice(section, weir__replicas(&pipe->setup.options), replica, begin, &end);
+    weir_section_slice(section, weir__replicas(&pipe->setup.options), replica, begin, &end);
     assert(end >= *begin);
     *bytes = end - *begin;
 }
@@ -130,9 +130,10 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
 int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
     for (uint32_t r = 0; plan->arrivals != NULL && r < pipe->ranks->replicas; r++) {
         if (r == pipe->ranks->replica) continue;
-        int status = make_port(pipe, plan, r, true);
-        if (status == WEIR_OK) status = make_port(pipe, plan, r, false);
-        if (status != WEIR_OK) return status;
+        for (int sends = 1; sends >= 0; sends--) {
+            int status = make_port(pipe, plan, r, sends != 0);
+            if (status != WEIR_OK) return status;
+        }
     }
     return WEIR_OK;
 }
@@ -215,9 +216,8 @@ static int add_slice(struct weir__run *run, uint32_t s, const struct weir_sectio
             uint32_t lower = node_of(run, first, half), upper = node_of(run, first + half, half);
             uint32_t into = node_of(run, first, 2 * half);
             uint32_t from = into == lower ? upper : lower;
-            int status =
-                stage->calls->combine(stage->context, leaf(run, s, into, own, arrived),
-                                      leaf(run, s, from, own, arrived), own, bytes);
+            int status = stage->calls->combine(stage->context, leaf(run, s, into, own, arrived),
+                                               leaf(run, s, from, own, arrived), own, bytes);
             if (status != WEIR_OK) return status;
         }
     }
