@@ -147,7 +147,8 @@ static void lose(struct weir__beats *beats, struct weir_lost lost) {
 /* Lets everybody have heard of it first, and counts who else is lost. */
 static void tell_loss(struct weir__beats *beats) {
     if (!beats->has_lost || beats->told) return;
-    if (weir__now_ns() - beats->lost_at < GATHER_MS * BEATS_MS) return;
+    bool gathers = beats->lost.how != WEIR_LOST_ABORTED;
+    if (gathers && weir__now_ns() - beats->lost_at < GATHER_MS * BEATS_MS) return;
     beats->told = true;
     pthread_mutex_lock(&beats->lock);
     uint32_t count = 0;

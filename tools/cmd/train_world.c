@@ -258,6 +258,7 @@ int train_world_leave(struct train *t, int code) {
     if (code == EXIT_DONE && train_world(t) != NULL) code = (int)(world->stopped & 255);
     if (failed && train_world(t) != NULL && !world->agreed) {
         if (world->world.rank > 0) (void)nanosleep(&grace, NULL);
+        if (train_lost_claim(t, WEIR_OK)) train_lost_end(t); /* another has said why */
         tell_held(world);
         fflush(stderr);
         (void)nanosleep(&pass_on, NULL);
