@@ -259,3 +259,10 @@ double cli_number(const json_t *object, const char *key) {
     TEST_FAIL("'%s' is %s", key, value == NULL ? "missing" : "no number");
     return NAN;
 }
+
+void cli_same_exported(struct cli_run *run, const char *alone, const char *together) {
+    char exported[600];
+    snprintf(exported, sizeof exported, "%s.exported", together);
+    CLI_CODE(run, 0, "export --load %s --out %s", together, exported);
+    cli_same_files(alone, exported);
+}

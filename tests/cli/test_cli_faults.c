@@ -190,7 +190,7 @@ static void test_launch_goes_on_to_the_file_of_an_undisturbed_run(void) {
     if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
     EXPECT_CONTAINS(run.output, "restart 1 of at most 20 on 3 ranks, from ");
     EXPECT_CONTAINS(run.output, "resumed from ");
-    cli_same_files(alone, saved);
+    cli_same_exported(&run, alone, saved);
     same_curves(folder);
 }
 

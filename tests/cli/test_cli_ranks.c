@@ -49,14 +49,6 @@ static bool run_ranks(struct cli_run *run, const char *folder, uint32_t ranks,
 
 static struct cli_run run;
 
-/* A folder that ranks saved, once it is one file. */
-static void same_exported(const char *alone, const char *together) {
-    char exported[600];
-    snprintf(exported, sizeof exported, "%s.exported", together);
-    CLI_CODE(&run, 0, "export --load %s --out %s", together, exported);
-    cli_same_files(alone, exported);
-}
-
 static void test_ranks_save_what_one_process_saves(void) {
     const char *folder = test_temporary_directory();
     char arguments[1024], alone[512], together[512], resumed[512];
@@ -72,7 +64,7 @@ static void test_ranks_save_what_one_process_saves(void) {
         if (!run_ranks(&run, folder, ranks, arguments)) return;
         if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
         EXPECT(strstr(run.output, "update") != NULL);
-        same_exported(alone, together);
+        cli_same_exported(&run, alone, together);
     }
     /* and goes on from half of the way, to the same end: alone, and by another number */
     snprintf(arguments, sizeof arguments,
@@ -89,7 +81,7 @@ static void test_ranks_save_what_one_process_saves(void) {
              together);
     run_ranks(&run, folder, 2, arguments);
     EXPECT_EQ_INT(run.code, 0);
-    same_exported(alone, together);
+    cli_same_exported(&run, alone, together);
 }
 
 static void test_without_options_each_rank_has_one_worker(void) {
@@ -107,7 +99,7 @@ static void test_without_options_each_rank_has_one_worker(void) {
         EXPECT(strstr(pipeline + 1, " stages on 2 workers, ") == NULL);
     CLI_CODE(&run, 0, "train --data %s " CLI_TRAIN " --steps 3 --workers 2 --stages 2 --save %s",
              cli_text(), alone);
-    same_exported(alone, together);
+    cli_same_exported(&run, alone, together);
 }
 
 /* Names of the folder's entries into `run.output`. */
@@ -128,7 +120,7 @@ static void test_the_newest_stay_and_have_another_name(void) {
     EXPECT_EQ_INT(run.code, 0);
     expect_files(folder, "k*", "k k-4 k-6 ");
     CLI_CODE(&run, 0, "train --data %s " RUN " --save %s", cli_text(), alone);
-    same_exported(alone, named);
+    cli_same_exported(&run, alone, named);
     /* a resumed run goes on with them, and leaves nothing of them behind */
     snprintf(arguments, sizeof arguments,
              "train --data %s " CLI_TRAIN " --layers 4 --steps 10 --plan given --chunks 4 --stages "
@@ -167,7 +159,7 @@ static void test_the_best_is_that_of_one_process(void) {
         CLI_CODE(&run, 0, "export --load %s-best --out %s-b", together, together);
         snprintf(arguments, sizeof arguments, "%s-b", together);
         cli_same_files(name, arguments);
-        same_exported(alone, together);
+        cli_same_exported(&run, alone, together);
         test_shell(run.output, sizeof run.output, "rm -f '%s'.exported '%s'-b", together, together);
     }
 }
@@ -218,7 +210,7 @@ static void test_replicas_save_what_one_process_saves(void) {
         if (!run_ranks(&run, folder, ranks, arguments)) return;
         if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
         EXPECT_CONTAINS(run.output, "2 replicas, 2 groups of gradients");
-        cli_same_files(alone, together);
+        cli_same_exported(&run, alone, together);
     }
     CLI_CODE(&run, 0, "train --data %s " RUN " --gradient-groups 1 --resume %s", cli_text(),
              together);

@@ -7,6 +7,7 @@
  */
 #include "harness.h"
 #include "engine/threads_world.h"
+#include "net/run/files.h"
 #include "net/net_pipes.h"
 
 #include "base/base.h"
@@ -147,11 +148,15 @@ static void run_ranks(struct job *job, uint32_t count) {
     if (!EXPECT_STATUS(job->status, WEIR_OK)) TEST_FAIL("%s", job->said);
 }
 
+/* `b` may be a folder, as ranks save it. */
 static bool same_files(const char *a, const char *b) {
     struct weir__io io = {.allocator = test_allocator()};
     struct weir__bytes left = {0}, right = {0};
-    bool same = EXPECT_STATUS(weir__file_read(&io, a, 1 << 26, &left), WEIR_OK) &&
-                EXPECT_STATUS(weir__file_read(&io, b, 1 << 26, &right), WEIR_OK) &&
+    char exported[PATH_BYTES + 16];
+    snprintf(exported, sizeof exported, "%s.exported", b);
+    bool same = EXPECT_STATUS(weir__net_export(&io, b, exported, false), WEIR_OK) &&
+                EXPECT_STATUS(weir__file_read(&io, a, 1 << 26, &left), WEIR_OK) &&
+                EXPECT_STATUS(weir__file_read(&io, exported, 1 << 26, &right), WEIR_OK) &&
                 EXPECT_EQ_UINT(left.count, right.count) &&
                 EXPECT_EQ_BYTES(left.data, right.data, left.count);
     weir__bytes_release(test_allocator(), &left);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/saved.h"
 
+#include "io/archive.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -10,7 +12,7 @@ struct saved saved_look(const char *path) {
     struct stat facts;
     if (path == NULL || stat(path, &facts) != 0) return (struct saved){0};
     if (S_ISDIR(facts.st_mode)) {
-        int length = snprintf(index, sizeof index, "%s/index.json", path);
+        int length = snprintf(index, sizeof index, "%s/" WEIR__ARCHIVE_INDEX, path);
         if (length >= (int)sizeof index || stat(index, &facts) != 0) return (struct saved){0};
     }
     return (struct saved){facts.st_dev, facts.st_ino, facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec};
