@@ -334,7 +334,8 @@ int pipe_options_fill(const struct pipe_options *given, const struct args *args,
     static const enum weir_dtype dtypes[] = {WEIR_F32, WEIR_BF16, WEIR_F64};
     uint32_t before = faults->count;
     memset(storage, 0, sizeof *storage);
-    const struct pipe_options own = share(given, faults), *options = &own;
+    storage->own = share(given, faults);
+    const struct pipe_options *options = &storage->own;
     net->pipe.replicas = options->replicas;
     net->pipe.gradient_groups = options->gradient_groups;
     fill_stages(options, args, model, net, faults);

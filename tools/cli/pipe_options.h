@@ -59,6 +59,7 @@ extern const struct arg_refusal pipe_infer_refusals[], pipe_refusals[];
 
 /** What the filled options point to; lives as long as they are used. */
 struct pipe_storage {
+    struct pipe_options own;  /**< as given, but of one replica */
     struct weir__bytes table; /**< a --schedule FILE.csv */
     const char *devices[ARG_LIST_MAX];
     uint32_t *sizes;              /**< the balance that --balance-by chose, or NULL */
