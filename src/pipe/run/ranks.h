@@ -59,7 +59,7 @@ struct weir__ranks {
     struct weir__rank_clock *clocks; /**< of all ranks, against rank 0's (ranks/events.c) */
     struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
     uint32_t event_capacity;         /**< … with room for so many */
-    _Atomic bool broken;         /**< a call of the world failed: nothing under way will end */
+    _Atomic bool broken;             /**< a call of the world failed: nothing under way will end */
 };
 
 /** Finds this rank's workers, when the first plan is there; `pipe->ranks` stays NULL without a

@@ -124,8 +124,9 @@ static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
         if (status != WEIR_OK) return status;
     }
     int status = weir__replicas_prepare(pipe, plan);
-    if (status == WEIR_OK) status = take_event_room(pipe, plan);
-    return status == WEIR_OK ? take_exchange(pipe, plan) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = take_event_room(pipe, plan)) != WEIR_OK) return status;
+    return take_exchange(pipe, plan);
 }
 
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {

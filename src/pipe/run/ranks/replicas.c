@@ -55,6 +55,7 @@ static void add_gradients(struct making *making, uint32_t s) {
     const struct weir__arrivals *arrivals = &making->plan->arrivals[s];
     const struct weir_stage *stage = stage_of(making->pipe, s);
     bool sends = making->port->sends;
+    assert(making->peer != making->pipe->ranks->replica);
     size_t arrives = sends ? 0 : arrivals_of(making->pipe, arrivals, making->peer), begin, bytes;
     for (uint32_t k = 0; k < stage->section_count; k++) {
         slice_of(making->pipe, &stage->sections[k],
@@ -73,6 +74,7 @@ static void add_gradients(struct making *making, uint32_t s) {
 static void add_parameters(struct making *making, uint32_t s) {
     const struct weir_stage *stage = stage_of(making->pipe, s);
     size_t begin;
+    assert(making->plan->arrivals[s].update != WEIR__NO_ACTION);
     for (uint32_t k = 0; k < stage->section_count; k++) {
         struct weir__item item = {.block = making->plan->lasting[s].parameters,
                                   .action = making->plan->arrivals[s].update};
@@ -106,6 +108,7 @@ static void add_all(struct making *making) {
 static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32_t peer,
                      bool sends) {
     struct weir__pool *pool = &pipe->setup.pool;
+    assert(peer < pipe->ranks->replicas && peer != pipe->ranks->replica);
     struct weir__port *port = weir__pool_take(pool, 1, sizeof *port);
     if (port == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     struct making making = {.pipe = pipe, .plan = plan, .port = port, .peer = peer};
