@@ -105,11 +105,11 @@ void weir__ranks_finish(struct weir_pipe *pipe);
 void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes);
 
 /** Messages between replicas (replicas.c): makes their ports behind those of lanes; how many there
- * are in this step; whether one may begin, all that was before it having begun; and what it is. */
+ * are in this step; whether the action before one has ended; and what it is. */
 int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__port *port);
-bool weir__replicas_may_begin(const struct weir_pipe *pipe, const struct weir__port *port,
-                              uint32_t place);
+bool weir__replicas_is_due(const struct weir_pipe *pipe, const struct weir__port *port,
+                           uint32_t place);
 /** From when on, in the plan, the place of a receive is held. */
 double weir__replicas_start(const struct weir_pipe *pipe, const struct weir__port *port,
                             uint32_t place);

@@ -148,26 +148,14 @@ uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__
     return pipe->ranks->gives ? port->count : port->body_count;
 }
 
-/* What comes in place of gradients that are still being sent must not overtake them. */
-static bool has_sent(const struct weir_pipe *pipe, const struct weir__port *port) {
-    const struct weir__row_plan *plan = pipe->command.plan;
-    for (uint32_t l = plan->lane_count; l < weir__port_count(plan); l++) {
-        const struct weir__port *other = plan->bound.ports[l];
-        if (other->sends && other->replica == port->replica)
-            return weir__ranks_ended(other) >= other->body_count;
-    }
-    return true;
-}
-
-bool weir__replicas_may_begin(const struct weir_pipe *pipe, const struct weir__port *port,
-                              uint32_t place) {
+bool weir__replicas_is_due(const struct weir_pipe *pipe, const struct weir__port *port,
+                           uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
     uint32_t action = port->items[place].action;
     struct weir__worker *worker =
         &pipe->workers[plan->stage_worker[plan->table->actions[action].stage]];
     uint32_t count = action - plan->table->lines[worker->index] + 1;
-    if (!weir__gate_reached(&worker->progress, worker->base + count)) return false;
-    return place < port->body_count || port->sends || has_sent(pipe, port);
+    return weir__gate_reached(&worker->progress, worker->base + count);
 }
 
 struct weir_message weir__replicas_message(const struct weir_pipe *pipe,
