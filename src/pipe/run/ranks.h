@@ -73,8 +73,8 @@ int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 /** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
  * their clocks are from its own. Collective; blocks. */
 int weir__ranks_meet(struct weir_pipe *pipe);
-/** After a step that succeeded: rank 0 learns when the others of its replica did their actions.
- * Collective; blocks. */
+/** After a training step that succeeded: rank 0 learns when the others of its replica did their
+ * actions. Collective; blocks. */
 int weir__ranks_tell_events(struct weir_pipe *pipe);
 /** Whether all ranks come with WEIR_OK, the same `own` digest, pipes with the same options, and,
  * within each replica, plans with the same messages. `pipe` is NULL where there is none, for
