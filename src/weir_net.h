@@ -172,6 +172,7 @@ int weir_model_read(const struct weir_allocator *allocator, const char *path,
 struct weir_layer_facts {
     struct weir_tensor output; /**< one row */
     uint64_t parameters;       /**< numbers, tied ones counted at their first use */
+    uint64_t statistics;       /**< batch norm's running numbers, which are no parameters */
     uint64_t trainable;        /**< those of them that are not frozen */
     uint64_t flops;            /**< of one row's forward pass: 2 per multiply-add */
     uint64_t activation_bytes; /**< saved for backward, one row */
@@ -273,7 +274,8 @@ struct weir_parameter {
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
-    bool frozen; /**< does not learn: no gradient, no optimizer state */
+    bool frozen;    /**< does not learn: no gradient, no optimizer state */
+    bool statistic; /**< batch norm's: frozen, but moved by steps, and not counted as a parameter */
     void *data;
     void *gradient;     /**< NULL where it is frozen, or the net only infers */
     void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL */

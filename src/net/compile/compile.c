@@ -88,22 +88,31 @@ static int place_parameter(struct weir__network *network, struct weir__stage_gra
                                                                              : WEIR_ERR_OVERFLOW;
 }
 
-/** The first use's accumulator is the parameter's gradient itself, the others follow behind all. */
+static int accumulator_bytes(const struct weir__network *network,
+                             const struct weir__accumulator *accumulator, size_t *bytes) {
+    const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
+    uint64_t count = accumulator->count > 0 ? accumulator->count : parameter->count;
+    if (!weir__multiply(count, weir_dtype_bytes(parameter->dtype), bytes))
+        return WEIR_ERR_OVERFLOW;
+    return weir__round_up(*bytes, WEIR__CACHE_LINE, bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+/** The first use's accumulator is the parameter's gradient itself, the others follow behind all.
+ * What is a statistic's has no gradient: its accumulator is one of the others. */
 static int place_accumulators(struct weir__network *network, struct weir__stage_graph *stage) {
     struct weir__graph *graph = &stage->graph;
     stage->gradient_bytes = stage->trainable_bytes;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         struct weir__accumulator *accumulator = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
-        bool first = true;
+        bool first = parameter->running == NULL;
         for (uint32_t k = 0; k < i; k++)
             first &= graph->accumulators[k].parameter != accumulator->parameter;
         accumulator->offset = first ? parameter->offset : stage->gradient_bytes;
         if (first) continue;
         size_t bytes;
-        int status = weir__value_bytes(parameter->value, 1, &bytes);
+        int status = accumulator_bytes(network, accumulator, &bytes);
         if (status != WEIR_OK) return status;
-        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
         if (!weir__add(stage->gradient_bytes, bytes, &stage->gradient_bytes))
             return WEIR_ERR_OVERFLOW;
     }

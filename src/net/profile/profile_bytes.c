@@ -91,7 +91,7 @@ static int fill_accumulators(const struct graphs *graphs) {
         const struct weir__parameter_decl *parameter = &whole->parameters[use->parameter];
         uint64_t bytes;
         if (use->offset == parameter->offset) continue;
-        int status = rounded(parameter->value, 1, &bytes);
+        int status = rounded(value, 1, &bytes);
         if (status != WEIR_OK) return status;
         layer_of(graphs, value->producer->layer)->gradients += bytes;
     }

@@ -242,7 +242,7 @@ uint64_t weir_net_copy_bytes(const struct weir_model *model,
     if (facts == NULL) return 0;
     bool good = weir_model_infer(model, dtype, facts, NULL) == WEIR_OK;
     for (uint32_t i = 0; i < layers && good; i++)
-        numbers += facts[i].parameters + arrays * facts[i].trainable;
+        numbers += facts[i].parameters + facts[i].statistics + arrays * facts[i].trainable;
     weir__release(options->pipe.allocator, facts, layers, sizeof *facts);
     return numbers * weir_dtype_bytes(dtype);
 }
@@ -348,6 +348,7 @@ static bool check_entry(const struct weir__safetensors *file, struct entry *entr
         return false;
     }
     bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
+    if (entry->parameter.dtype == WEIR_I64) number = tensor->dtype == WEIR_I64;
     if (number && same_shape(tensor, &entry->parameter)) return true;
     weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->name,
                     weir__safetensor_text(tensor, found, sizeof found), wanted,

@@ -2,6 +2,7 @@
 /* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
  * at the task's memory, and run it. */
 #include "device/device.h"
+#include "net/moments.h"
 #include "net/run/net.h"
 
 #include <stdio.h>
@@ -249,6 +250,7 @@ static int fold_uses(const struct weir__net_stage *stage, const struct weir_task
         const struct weir__accumulator *use = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
+        if (parameter->running != NULL) continue;
         status = stage->flat->accumulate(task->stream, at(task->gradients, parameter->offset),
                                          at(task->gradients, use->offset), parameter->count);
         if (status != WEIR_OK) return status;
@@ -288,6 +290,26 @@ static const void *gradients_of(const struct weir__net_stage *stage, const struc
                           parameter_of(stage, copy->result)->offset);
 }
 
+/** Batch norm's running numbers take the mini-batch in. They are a CPU's: no GPU has the op. */
+static void move_running(const struct weir__net_stage *stage, const struct weir_task *task) {
+    const struct weir__parameter_decl *parameters = stage->network->parameters;
+    const struct weir__graph *graph = &stage->compiled->graph;
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
+        const struct weir__accumulator *moments = &graph->accumulators[i];
+        const struct weir__running *running = parameters[moments->parameter].running;
+        if (running == NULL) continue;
+        assert(moments->parameter == running->mean && !stage->plan.backend->on_gpu);
+        const struct weir__running_numbers numbers = {
+            .dtype = weir__exact_dtype(stage->network->dtype),
+            .channels = (int64_t)parameters[running->mean].count,
+            .moments = at(task->gradients, moments->offset),
+            .mean = at(task->parameters, parameters[running->mean].offset),
+            .variance = at(task->parameters, parameters[running->variance].offset),
+            .batches = at(task->parameters, parameters[running->batches].offset)};
+        weir__running_move(&numbers, running->cumulative ? -1 : running->momentum);
+    }
+}
+
 static int update(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
     const struct weir__net_step_state *step = task->user;
@@ -305,6 +327,7 @@ static int update(void *context, const struct weir_task *task) {
     if (arrays < 2) update.second = NULL;
     struct weir__spans spans = {stage->spans, stage->own_count, task->stream};
     if (stage->optimizer.kind == WEIR_OPTIMIZER_NONE) return WEIR_OK;
+    move_running(stage, task);
     int status = stage->flat->update[stage->optimizer.kind](&spans, &update);
     if (status != WEIR_OK) return status;
     for (uint32_t i = stage->own_count; i < stage->span_count; i++) {
