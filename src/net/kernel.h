@@ -119,7 +119,8 @@
  *   `tracks` says that the running numbers are there: then call->infer takes them for mean and
  *   variance, and leaves those outputs alone. WEIR_ERR_ROWS for one number per channel, but in
  *   inference. Sums are in double
- * - batch_norm_sums: dy, x, mean, variance -> sum of dy (C), sum of dy times the normal x (C); double
+ * - batch_norm_sums: dy, x, mean, variance -> sum of dy (C), sum of dy times the normal x (C);
+ * double
  * - batch_norm_grad_input: dy, x, mean, variance, the two sums, weight? -> dx
  * - batch_norm_grad_weight: the two sums -> dweight (C) acc, dbias (C) acc
  * - batch_norm_statistics: mean, variance, running_mean (C) -> moments (C, 2, WEIR__MOMENT_DIGITS)

@@ -31,8 +31,7 @@ struct weir__term weir__term_of(double value) {
 static double sum_of(enum weir_dtype dtype, const void *digits, int64_t number) {
     double sum = 0;
     for (int k = WEIR__MOMENT_DIGITS; k-- > 0;) {
-        double digit = weir__number_at(dtype, digits,
-                                       (uint64_t)(number * WEIR__MOMENT_DIGITS + k));
+        double digit = weir__number_at(dtype, digits, (uint64_t)(number * WEIR__MOMENT_DIGITS + k));
         sum += ldexp(digit, LEAST_BITS + k * DIGIT_BITS);
     }
     return sum;

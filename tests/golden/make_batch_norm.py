@@ -155,7 +155,7 @@ class Net(nn.Module):
                              get("stride", 1), get("padding", 0), bias=get("bias", True))
         if kind == "batch_norm2d":
             return BatchNorm(channels, get("eps", 1e-5),
-                             None if get("cumulative") else get("momentum", 0.1),
+                             get("momentum", 0.1),
                              get("affine", True), get("track_running_stats", True))
         if kind == "residual":
             return Residual(skips[layer["skip"]].shape[1], channels, layer["stride"])

@@ -42,8 +42,7 @@ static const struct weir__safetensor *find(const struct trial *t, const char *pr
 }
 
 static double at(enum weir_dtype dtype, const void *data, uint64_t i) {
-    return dtype == WEIR_I64 ? (double)((const int64_t *)data)[i]
-                             : weir__number_at(dtype, data, i);
+    return dtype == WEIR_I64 ? (double)((const int64_t *)data)[i] : weir__number_at(dtype, data, i);
 }
 
 static uint64_t count_of(const struct weir__safetensor *tensor) {
@@ -478,13 +477,13 @@ static void test_networks_have_upstreams_layers_and_parameters(void) {
     static const struct {
         uint32_t layers, filters;
         uint64_t parameters;
-    } amoebanets[] = {{18, 208, 81505540},   {18, 256, 122470120},  {18, 416, 319024120},
-                      {18, 544, 542734840},  {36, 544, 1055832376}, {72, 512, 1844858344}};
+    } amoebanets[] = {{18, 208, 81505540},  {18, 256, 122470120},  {18, 416, 319024120},
+                      {18, 544, 542734840}, {36, 544, 1055832376}, {72, 512, 1844858344}};
     static const struct {
         uint32_t convs, channels;
         uint64_t parameters;
-    } unets[] = {{5, 64, 232687328},     {6, 72, 362157516},     {11, 128, 2213834176},
-                 {24, 128, 4993859008},  {24, 160, 7802903600},  {48, 160, 15822206000}};
+    } unets[] = {{5, 64, 232687328},    {6, 72, 362157516},    {11, 128, 2213834176},
+                 {24, 128, 4993859008}, {24, 160, 7802903600}, {48, 160, 15822206000}};
     struct weir_model *model = NULL;
     for (size_t i = 0; i < WEIR__COUNT_OF(amoebanets); i++) {
         struct weir_amoebanet_options options = WEIR_AMOEBANET_OPTIONS_INIT;
@@ -506,10 +505,10 @@ static void test_networks_have_upstreams_layers_and_parameters(void) {
 }
 
 static void test_amoebanet_has_upstreams_parameters_in_each_layer(void) {
-    static const uint64_t wanted[] = {
-        1856,    74304,   343168,  676096,  839936,   905472,   905472,   905472,
-        905472,  1956096, 2826752, 3351040, 3613184,  3613184,  3613184,  3613184,
-        7811584, 11289600, 13386752, 14435328, 14435328, 14435328, 14435328, 4097000};
+    static const uint64_t wanted[] = {1856,     74304,    343168,   676096,   839936,   905472,
+                                      905472,   905472,   905472,   1956096,  2826752,  3351040,
+                                      3613184,  3613184,  3613184,  3613184,  7811584,  11289600,
+                                      13386752, 14435328, 14435328, 14435328, 14435328, 4097000};
     struct weir_amoebanet_options options = WEIR_AMOEBANET_OPTIONS_INIT;
     struct weir_layer_facts facts[WEIR__COUNT_OF(wanted)];
     struct weir_model *model = NULL;

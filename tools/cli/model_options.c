@@ -13,7 +13,7 @@
 static const char *const model_names[] = {"gpt", "unet", "resnet101", "amoebanetd", NULL};
 
 const struct arg_option model_option_list[] = {
-    {"model", ARG_TEXT, AT(model), 
+    {"model", ARG_TEXT, AT(model),
      "gpt (of bytes), unet, resnet101, amoebanetd, or a file of layers that ends in .json",
      .value = "NAME|FILE", .fallback = "gpt", .choices = model_names},
     {"layers", ARG_U32, AT(layers),
@@ -49,8 +49,8 @@ const struct arg_option model_option_list[] = {
     {"classes", ARG_U32, AT(classes), "resnet101, amoebanetd: what images are told apart by",
      .value = "N", .fallback = "1000", .least = 1, .most = 1048576},
     {"image-size", ARG_TEXT, AT(image_size),
-     "where there are no data to take it from; of unet by default 192, else 224",
-     .value = "N|HxW", .unit = "pixels"},
+     "where there are no data to take it from; of unet by default 192, else 224", .value = "N|HxW",
+     .unit = "pixels"},
     {"freeze", ARG_LIST, AT(freeze),
      "parameters that do not learn: names with * and ?, such as 'h.0.*'", .value = "PATTERN,..."},
 };

@@ -279,13 +279,12 @@ static int add_gradients(struct grad *g) {
         if (status != WEIR_OK) return status;
         if (parameter.frozen && !parameter.statistic) continue;
         const char *prefix = parameter.statistic ? "buffer." : "grad.";
-        struct weir__safetensors_item *item =
-            add_item(g, prefix, parameter.name, parameter.dtype);
+        struct weir__safetensors_item *item = add_item(g, prefix, parameter.name, parameter.dtype);
         if (item == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         item->rank = parameter.rank;
         memcpy(item->shape, parameter.shape, sizeof parameter.shape);
-        status = read_numbers(
-            g, &parameter, parameter.statistic ? parameter.data : parameter.gradient, item);
+        status = read_numbers(g, &parameter,
+                              parameter.statistic ? parameter.data : parameter.gradient, item);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;

@@ -92,8 +92,7 @@ static int accumulator_bytes(const struct weir__network *network,
                              const struct weir__accumulator *accumulator, size_t *bytes) {
     const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
     uint64_t count = accumulator->count > 0 ? accumulator->count : parameter->count;
-    if (!weir__multiply(count, weir_dtype_bytes(parameter->dtype), bytes))
-        return WEIR_ERR_OVERFLOW;
+    if (!weir__multiply(count, weir_dtype_bytes(parameter->dtype), bytes)) return WEIR_ERR_OVERFLOW;
     return weir__round_up(*bytes, WEIR__CACHE_LINE, bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 

@@ -125,15 +125,14 @@ static struct weir_value *operate(struct weir_builder *b, struct weir_value *x, 
     { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = least_ }
 
 static const struct weir_attr_rule cell_attrs[] = {CHANNELS("channels", 4), FLAG("reduction"),
-                                                   FLAG("reduction_prev"), TEXT("skip", "state"),
-                                                   TEXT("namespace", ""), TEXT("next", "")};
+                                                   FLAG("reduction_prev"),  TEXT("skip", "state"),
+                                                   TEXT("namespace", ""),   TEXT("next", "")};
 
 /** The farther input, in the shape of the reduced nearer one. */
 static struct weir_value *reduce_farther(struct weir_builder *b, const struct weir_layer *layer,
                                          struct weir_value *x) {
     int64_t channels = weir_layer_int(layer, "channels");
-    const struct weir__conv_part single = {
-        .out = channels, .kernel = {1, 1}, .stride = {1, 1}};
+    const struct weir__conv_part single = {.out = channels, .kernel = {1, 1}, .stride = {1, 1}};
     if (x == NULL) return NULL;
     if (weir_layer_flag(layer, "reduction_prev"))
         return factorized_reduce(b, x, "reduce2", channels);
@@ -149,8 +148,7 @@ static struct weir_value *run_steps(struct weir_builder *b, const struct weir_la
         const char *place = named(b, "operations.%u", i);
         int64_t stride = reduction && step->state < 2 ? 2 : 1;
         if (place == NULL || states[step->state] == NULL) return NULL;
-        struct weir_value *made =
-            operate(b, states[step->state], place, step->operation, stride);
+        struct weir_value *made = operate(b, states[step->state], place, step->operation, stride);
         uint32_t sum = 2 + i / 2;
         states[sum] = i % 2 == 0 ? made : weir_sum(b, states[sum], made);
     }
@@ -168,11 +166,12 @@ static struct weir_value *build_cell(struct weir_builder *b, const struct weir_l
     struct weir_value *states[STATES] = {NULL}, *farther = x;
     const char *skip = weir_layer_text(layer, "skip");
     int64_t channels = weir_layer_int(layer, "channels");
-    const struct weir__conv_part single = {
-        .out = channels, .kernel = {1, 1}, .stride = {1, 1}};
+    const struct weir__conv_part single = {.out = channels, .kernel = {1, 1}, .stride = {1, 1}};
     if (channels % 4 != 0)
-        return weir_builder_fail(b, WEIR_ERR_SHAPE, "its channels are %lld, but must be a multiple "
-                                 "of 4", (long long)channels);
+        return weir_builder_fail(b, WEIR_ERR_SHAPE,
+                                 "its channels are %lld, but must be a multiple "
+                                 "of 4",
+                                 (long long)channels);
     for (uint32_t i = 0; i < layer->type->skip_count; i++) {
         if (layer->type->skips[i].verb == WEIR_SKIP_STASH)
             weir_stash(b, weir_layer_text(layer, "next"), skip, x);
@@ -196,11 +195,9 @@ const struct weir_layer_type weir__layer_amoeba_cell = {
     .skips = {{WEIR_SKIP_POP, "skip", "namespace"}, {WEIR_SKIP_STASH, "skip", "next"}}};
 const struct weir_layer_type weir__layer_amoeba_first_cell = {
     CELL("amoeba_first_cell", "the first amoeba_cell: it stashes its input, and pops nothing"),
-    .skip_count = 1,
-    .skips = {{WEIR_SKIP_STASH, "skip", "next"}}};
+    .skip_count = 1, .skips = {{WEIR_SKIP_STASH, "skip", "next"}}};
 const struct weir_layer_type weir__layer_amoeba_last_cell = {
-    CELL("amoeba_last_cell", "the last amoeba_cell: it pops, and stashes nothing"),
-    .skip_count = 1,
+    CELL("amoeba_last_cell", "the last amoeba_cell: it pops, and stashes nothing"), .skip_count = 1,
     .skips = {{WEIR_SKIP_POP, "skip", "namespace"}}};
 
 /* ---- the ends ---- */
@@ -229,14 +226,13 @@ static const struct weir_attr_rule classify_attrs[] = {CHANNELS("out_features", 
 
 static struct weir_value *build_classify(struct weir_builder *b, const struct weir_layer *layer,
                                          struct weir_value *x) {
-    const struct weir_pool_options seven = {.kernel = {7, 7}, .stride = {7, 7},
-                                            .count_include_pad = true};
+    const struct weir_pool_options seven = {
+        .kernel = {7, 7}, .stride = {7, 7}, .count_include_pad = true};
     x = weir_avg_pool2d(b, x, &seven);
     if (x == NULL) return NULL;
     int64_t out = weir_layer_int(layer, "out_features"), count = weir__value_count(x);
     struct weir_init init = weir__linear_init(count);
-    struct weir_value *weight =
-        weir_parameter(b, "fc.weight", 2, (int64_t[]){out, count}, init);
+    struct weir_value *weight = weir_parameter(b, "fc.weight", 2, (int64_t[]){out, count}, init);
     struct weir_value *bias = weir_parameter(b, "fc.bias", 1, &out, init);
     return weir_linear(b, weir_reshape(b, x, 1, &count), weight, bias, false);
 }
@@ -269,13 +265,17 @@ static void add_cell(struct cell_list *list, const char *name, bool reduction) {
     if (reduction) list->channels *= 2;
     snprintf(before, sizeof before, "%u", list->cells);
     snprintf(after, sizeof after, "%u", ++list->cells);
-    list->status = weir_model_add(
-        list->model, first ? "amoeba_first_cell" : last ? "amoeba_last_cell" : "amoeba_cell", name,
-        WEIR_ATTRS(WEIR_ATTR_INT("channels", list->channels),
-                   WEIR_ATTR_FLAG("reduction", reduction),
-                   WEIR_ATTR_FLAG("reduction_prev", list->reduced),
-                   WEIR_ATTR_TEXT("namespace", before), WEIR_ATTR_TEXT("next", after)),
-        list->faults);
+    list->status = weir_model_add(list->model,
+                                  first  ? "amoeba_first_cell"
+                                  : last ? "amoeba_last_cell"
+                                         : "amoeba_cell",
+                                  name,
+                                  WEIR_ATTRS(WEIR_ATTR_INT("channels", list->channels),
+                                             WEIR_ATTR_FLAG("reduction", reduction),
+                                             WEIR_ATTR_FLAG("reduction_prev", list->reduced),
+                                             WEIR_ATTR_TEXT("namespace", before),
+                                             WEIR_ATTR_TEXT("next", after)),
+                                  list->faults);
     list->reduced = reduction;
 }
 

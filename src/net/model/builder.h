@@ -36,13 +36,13 @@ struct weir__parameter_decl {
     uint64_t count;
     enum weir_dtype dtype;
     struct weir_init init;
-    bool frozen;              /**< no gradient, no optimizer state */
-    bool copied;              /**< other stages have copies */
-    const struct weir__running *running; /**< it is one of these: frozen, but steps move it; NULL: it
-                                              is none */
-    uint32_t original;        /**< of a copy: its number; else WEIR__NONE */
-    struct weir_value *value; /**< in its stage's graph */
-    size_t offset;            /**< bytes, in the stage's parameter memory and gradient memory */
+    bool frozen;                         /**< no gradient, no optimizer state */
+    bool copied;                         /**< other stages have copies */
+    const struct weir__running *running; /**< it is one of these: frozen, but steps move it; NULL:
+                                            it is none */
+    uint32_t original;                   /**< of a copy: its number; else WEIR__NONE */
+    struct weir_value *value;            /**< in its stage's graph */
+    size_t offset; /**< bytes, in the stage's parameter memory and gradient memory */
 };
 
 /** Whether several stages have it. */
@@ -101,8 +101,8 @@ struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *ou
 struct weir_value *weir__bce_with_logits(struct weir_builder *builder, struct weir_value *output,
                                          struct weir_value *target);
 
-/** Of an image the pixels (first + 2 i, first + 2 k), half as many of each side, rounded up; 0 where
- * there are none. */
+/** Of an image the pixels (first + 2 i, first + 2 k), half as many of each side, rounded up; 0
+ * where there are none. */
 struct weir_value *weir__every_second(struct weir_builder *builder, struct weir_value *x,
                                       int64_t first);
 

@@ -45,8 +45,7 @@ static struct weir_conv_options conv_options(const struct weir_layer *layer) {
 /** PyTorch's default, or torchvision's kaiming_normal_(mode="fan_out", nonlinearity="relu"). */
 static struct weir_init init_of(const int64_t shape[4], bool fan_out) {
     double taps = (double)shape[2] * (double)shape[3];
-    if (fan_out)
-        return (struct weir_init){WEIR_INIT_NORMAL, sqrt(2 / ((double)shape[0] * taps))};
+    if (fan_out) return (struct weir_init){WEIR_INIT_NORMAL, sqrt(2 / ((double)shape[0] * taps))};
     return (struct weir_init){WEIR_INIT_UNIFORM, 1 / sqrt((double)shape[1] * taps)};
 }
 
@@ -56,8 +55,7 @@ static struct weir_value *parameters(struct weir_builder *b, const struct weir_l
                                      struct weir_value **bias) {
     int64_t out = weir_layer_int(layer, "out_channels"), shape[4] = {first, second};
     weir_layer_pair(layer, "kernel_size", shape + 2);
-    struct weir_value *weight =
-        weir_parameter(b, "weight", 4, shape, init_of(shape, fan_out));
+    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init_of(shape, fan_out));
     *bias = weir_layer_flag(layer, "bias")
                 ? weir_parameter(b, "bias", 1, &out, init_of(shape, false))
                 : NULL;
@@ -127,7 +125,7 @@ static struct weir_value *build_instance_norm2d(struct weir_builder *b,
     return weir_instance_norm2d(b, x, weight, bias, weir_layer_real(layer, "eps"));
 }
 
-/* `cumulative` is PyTorch's momentum=None. */
+/* `cumulative` is PyTorch's momentum=None; a file may say that with a null, too. */
 static const struct weir_attr_rule batch_norm2d_attrs[] = {
     {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = 1e-5, .below = 1},
     {.key = "momentum", .kind = WEIR_ATTR_KIND_REAL, .real = 0.1, .below = 1 + DBL_EPSILON},
@@ -339,9 +337,19 @@ static const struct weir_layer_type upsample = {
                "channels, height x scale, width x scale")};
 
 const struct weir_layer_type *const weir__image_layers[] = {
-    &conv2d,     &conv_transpose2d, &instance_norm2d, &batch_norm2d,
-    &dropout2d,  &leaky_relu,       &silu,            &sigmoid,
-    &tanh_type,  &softmax,          &max_pool2d,      &avg_pool2d,
-    &adaptive_avg_pool2d,           &upsample,
+    &conv2d,
+    &conv_transpose2d,
+    &instance_norm2d,
+    &batch_norm2d,
+    &dropout2d,
+    &leaky_relu,
+    &silu,
+    &sigmoid,
+    &tanh_type,
+    &softmax,
+    &max_pool2d,
+    &avg_pool2d,
+    &adaptive_avg_pool2d,
+    &upsample,
 };
 const uint32_t weir__image_layer_count = WEIR__COUNT_OF(weir__image_layers);

@@ -121,9 +121,8 @@ bool weir__check_images(uint32_t classes, uint32_t height, uint32_t width,
     const struct {
         const char *name;
         uint32_t value;
-    } numbers[] = {{"--classes", classes},
-                   {"--image-size's height", height},
-                   {"--image-size's width", width}};
+    } numbers[] = {
+        {"--classes", classes}, {"--image-size's height", height}, {"--image-size's width", width}};
     bool good = true;
     for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++) {
         if (numbers[i].value >= 1 && numbers[i].value <= 1u << 20) continue;

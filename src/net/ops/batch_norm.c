@@ -54,8 +54,7 @@ static bool add_statistics(struct weir_builder *builder, const char *prefix, int
     running->cumulative = options->cumulative;
     values->mean = weir__statistic(builder, mean, exact, 1, &channels, zero, running);
     values->variance = weir__statistic(builder, variance, exact, 1, &channels, one, running);
-    struct weir_value *count =
-        weir__statistic(builder, batches, WEIR_I64, 0, NULL, zero, running);
+    struct weir_value *count = weir__statistic(builder, batches, WEIR_I64, 0, NULL, zero, running);
     if (count == NULL) return false;
     running->mean = values->mean->index;
     running->variance = values->variance->index;
@@ -101,8 +100,8 @@ static void gradient(struct weir_builder *builder, const struct weir__node *node
     struct weir_value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
     struct weir_value *mean = node->out[1], *variance = node->out[2];
     if (weir__wants_grad(node->in[3])) {
-        struct weir__node *moments = WEIR__EMIT_LIKE(builder, batch_norm_statistics, node, mean,
-                                                     variance, node->in[3]);
+        struct weir__node *moments =
+            WEIR__EMIT_LIKE(builder, batch_norm_statistics, node, mean, variance, node->in[3]);
         weir__output_moments(builder, moments, node->in[3],
                              weir__moment_numbers(node->shape.width));
     }
