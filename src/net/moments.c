@@ -27,12 +27,13 @@ struct weir__term weir__term_of(double value) {
     return term;
 }
 
-/** From the largest digit down. */
+/** From the largest digit down; most are 0. */
 static double sum_of(enum weir_dtype dtype, const void *digits, int64_t number) {
     double sum = 0;
     for (int k = WEIR__MOMENT_DIGITS; k-- > 0;) {
-        double digit = weir__number_at(dtype, digits, (uint64_t)(number * WEIR__MOMENT_DIGITS + k));
-        sum += ldexp(digit, LEAST_BITS + k * DIGIT_BITS);
+        uint64_t place = (uint64_t)(number * WEIR__MOMENT_DIGITS + k);
+        double digit = weir__number_at(dtype, digits, place);
+        if (digit != 0) sum += ldexp(digit, LEAST_BITS + k * DIGIT_BITS);
     }
     return sum;
 }

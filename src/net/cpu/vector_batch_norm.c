@@ -68,7 +68,7 @@ struct batch_job {
 };
 
 /** Pixels of one tile, from the micro-batch's first number on, and channels of one vector. */
-struct tile {
+struct batch_tile {
     int64_t first, count, channel, lanes;
 };
 
@@ -83,7 +83,7 @@ VECTOR_INLINE void add_lanes(double *sums, vfloat v, int64_t lanes) {
     for (int64_t i = 0; i < lanes; i++) sums[i] += (double)parts[i];
 }
 
-typedef void tile_fn(const struct batch_job *job, const struct tile *tile, double *sums);
+typedef void tile_fn(const struct batch_job *job, const struct batch_tile *tile, double *sums);
 
 /** Tile by tile of one part: `sums` is its own. */
 VECTOR_INLINE void walk_tiles(const struct batch_job *job, uint32_t part, tile_fn *work) {
@@ -93,8 +93,8 @@ VECTOR_INLINE void walk_tiles(const struct batch_job *job, uint32_t part, tile_f
     memset(sums, 0, 2 * (size_t)walk->channels * sizeof(double));
     for (int64_t first = begin; first < end; first += TILE)
         for (int64_t c = 0; c < walk->channels; c += LANES) {
-            const struct tile tile = {first, fewer(TILE, end - first), c,
-                                      fewer(LANES, walk->channels - c)};
+            const struct batch_tile tile = {first, fewer(TILE, end - first), c,
+                                            fewer(LANES, walk->channels - c)};
             work(job, &tile, sums);
         }
 }
@@ -102,7 +102,7 @@ VECTOR_INLINE void walk_tiles(const struct batch_job *job, uint32_t part, tile_f
 /* ---- moments ---- */
 
 /** Of x - base: the sum, and the sum of squares. */
-VECTOR_INLINE void tile_moments(const struct batch_job *job, const struct tile *tile,
+VECTOR_INLINE void tile_moments(const struct batch_job *job, const struct batch_tile *tile,
                                 double *sums) {
     int64_t channels = job->walk.channels;
     const number *x = job->x + tile->first * channels + tile->channel;
@@ -232,7 +232,8 @@ int VECTOR(batch_norm)(const struct weir__op_call *call) {
 
 /* ---- backward ---- */
 
-VECTOR_INLINE void tile_sums(const struct batch_job *job, const struct tile *tile, double *sums) {
+VECTOR_INLINE void tile_sums(const struct batch_job *job, const struct batch_tile *tile,
+                             double *sums) {
     const struct batch_tables *tables = &job->tables;
     int64_t channels = job->walk.channels, at = tile->first * channels + tile->channel;
     vfloat middle = v_load_some(tables->middle + tile->channel, tile->lanes);

@@ -2,7 +2,6 @@
 /* Layer types for images, and softmax: entries of the table in layers.c. Names, attributes,
  * defaults and initial values are PyTorch's. */
 #include "net/model/layer.h"
-#include "net/ops/rules.h"
 #include "weir_models.h"
 
 #include <float.h>
@@ -64,8 +63,10 @@ static struct weir_value *parameters(struct weir_builder *b, const struct weir_l
 
 struct weir_value *weir__build_conv(struct weir_builder *b, struct weir_value *x, const char *name,
                                     const struct weir__conv_part *part) {
-    if (x == NULL || name == NULL || !weir__expects_image(b, "conv2d", x)) return NULL;
-    int64_t shape[4] = {part->out, weir_value_tensor(x).shape[0], part->kernel[0], part->kernel[1]};
+    if (x == NULL || name == NULL) return NULL;
+    struct weir_tensor in = weir_value_tensor(x); /* what is no image is said by the op */
+    int64_t shape[4] = {part->out, in.rank == 3 ? in.shape[0] : 1, part->kernel[0],
+                        part->kernel[1]};
     struct weir_conv_options options = {.groups = 1};
     memcpy(options.stride, part->stride, sizeof options.stride);
     memcpy(options.padding, part->padding, sizeof options.padding);
