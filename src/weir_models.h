@@ -14,7 +14,8 @@ extern "C" {
 
 /** PyTorch's BatchNorm2d, but that the running numbers move once per update, by the mean and the
  * unbiased variance of all rows since the last one: torchgpipe's DeferredBatchNorm, with exact
- * sums, so that neither chunks nor ranks nor recomputing are in them. */
+ * sums, so that neither their order nor recomputing is in them. Without an optimizer
+ * (WEIR_OPTIMIZER_NONE) there is no update, and they stay. */
 struct weir_batch_norm_options {
     double eps;
     double momentum;          /**< of what is new, 0 to 1 */
