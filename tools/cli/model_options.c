@@ -17,8 +17,8 @@ const struct arg_option model_option_list[] = {
      "gpt (of bytes), unet, resnet101, amoebanetd, or a file of layers that ends in .json",
      .value = "NAME|FILE", .fallback = "gpt", .choices = model_names},
     {"layers", ARG_U32, AT(layers),
-     "gpt: transformer blocks (default 4); amoebanetd: normal cells, a multiple of 3 (default 18)",
-     .value = "N", .least = 1, .most = 250},
+     "gpt: transformer blocks; amoebanetd: normal cells, a multiple of 3, by default 18",
+     .value = "N", .fallback = "4", .least = 1, .most = 250},
     {"width", ARG_U32, AT(width), "gpt: numbers per token", .value = "N", .fallback = "256",
      .least = 1, .most = 65536},
     {"heads", ARG_U32, AT(heads), "gpt: attention heads; they divide the width", .value = "N",
@@ -106,7 +106,7 @@ static int build_gpt(const struct model_options *options, const struct args *arg
                      struct weir_model **model) {
     (void)data;
     struct weir_gpt_options gpt = WEIR_GPT_OPTIONS_INIT;
-    if (args_given(args, "layers")) gpt.layers = options->layers;
+    gpt.layers = options->layers;
     gpt.width = options->width;
     gpt.heads = options->heads;
     gpt.context = options->context;
