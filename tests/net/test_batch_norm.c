@@ -373,14 +373,24 @@ static void test_steps_that_update_nothing_leave_them(void) {
     small_clean_up(&s);
 }
 
+/** By its attribute, and by a pattern that its parameters match. */
 static void test_a_frozen_layer_keeps_them(void) {
-    struct small s;
-    small_init(&s, true, 3, "1f1b", 4);
-    struct weir_net_batch batch = small_batch(&s, 0, SMALL_ROWS);
-    EXPECT_STATUS(weir_net_step(s.net, &batch, NULL), WEIR_OK);
-    EXPECT(((const float *)numbers_of(&s, "0.running_mean"))[1] == 0);
-    EXPECT(*(const int64_t *)numbers_of(&s, "0.num_batches_tracked") == 0);
-    small_clean_up(&s);
+    static const char *const patterns[] = {NULL, "0.*", "*.weight"};
+    for (int i = 0; i < 3; i++) {
+        struct small s;
+        small_init(&s, i == 0, 3, "1f1b", 4);
+        struct weir_net_options options = trial_options(1, SMALL_ROWS, 3);
+        options.dtype = WEIR_F32;
+        options.optimizer = (struct weir_optimizer){.kind = WEIR_OPTIMIZER_SGD, .lr = 0.01};
+        weir_net_destroy(s.net);
+        if (patterns[i] != NULL) CHECK_OK(weir_model_freeze(s.model, patterns[i]));
+        s.net = trial_net(s.model, &options);
+        struct weir_net_batch batch = small_batch(&s, 0, SMALL_ROWS);
+        EXPECT_STATUS(weir_net_step(s.net, &batch, NULL), WEIR_OK);
+        EXPECT_EQ_UINT(((const float *)numbers_of(&s, "0.running_mean"))[1] == 0, i < 2);
+        EXPECT(*(const int64_t *)numbers_of(&s, "0.num_batches_tracked") == i / 2);
+        small_clean_up(&s);
+    }
 }
 
 static void test_files_hold_them(void) {

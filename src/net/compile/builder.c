@@ -366,7 +366,8 @@ struct weir_value *weir__statistic(struct weir_builder *builder, const char *loc
         .dtype = dtype, .rank = rank, .init = init, .frozen = true, .running = running};
     if (rank > 0) given.shape[0] = shape[0];
     struct weir_value *value = new_parameter(builder, local, &given);
-    if (value != NULL) value->requires_grad = !builder->layer->frozen;
+    if (value == NULL) return NULL;
+    value->requires_grad = !is_frozen(builder, builder->network->parameters[value->index].name);
     return value;
 }
 

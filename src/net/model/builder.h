@@ -164,7 +164,7 @@ void weir__output_accumulator(struct weir_builder *builder, struct weir__node *n
 void weir__output_moments(struct weir_builder *builder, struct weir__node *node,
                           const struct weir_value *running_mean, int64_t count);
 /** One of batch norm's running numbers: a parameter that no optimizer has, of F32 or F64 as others,
- * or of I64. Its value asks for a gradient unless its layer is frozen. */
+ * or of I64. Its value asks for a gradient unless it is frozen. */
 struct weir_value *weir__statistic(struct weir_builder *builder, const char *local,
                                    enum weir_dtype dtype, uint32_t rank, const int64_t *shape,
                                    struct weir_init init, const struct weir__running *running);

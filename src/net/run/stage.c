@@ -250,7 +250,6 @@ static int fold_uses(const struct weir__net_stage *stage, const struct weir_task
         const struct weir__accumulator *use = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
-        if (parameter->running != NULL) continue;
         status = stage->flat->accumulate(task->stream, at(task->gradients, parameter->offset),
                                          at(task->gradients, use->offset), parameter->count);
         if (status != WEIR_OK) return status;
