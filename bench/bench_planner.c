@@ -332,6 +332,7 @@ static void begin(struct bench *bench, const struct subject *subject, struct gro
     group->model = subject->model(group->context);
     group->net = (struct weir_net_options)WEIR_NET_OPTIONS_INIT;
     group->net.pipe.rows = subject->rows;
+    group->net.pipe.memory_limit = UINT64_MAX; /* as a search counts: nothing to save time */
     group->net.pipe.chunks = CHUNKS_ASKED;
     group->net.pipe.workers = SUBJECT_WORKERS;
     group->net.pipe.threads_per_worker = 1;

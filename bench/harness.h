@@ -240,6 +240,7 @@ void bench_models_gpt_s(struct bench *bench);
 void bench_models_gpt_m(struct bench *bench);
 void bench_models_unet(struct bench *bench);
 void bench_ablation(struct bench *bench);
+void bench_hosts(struct bench *bench);
 void bench_oneway(struct bench *bench);
 void bench_copy(struct bench *bench);
 void bench_kernels(struct bench *bench);

@@ -61,7 +61,7 @@ static int run_shape(const struct op *op, const struct weir__op_shape *shape) {
                                        .overwrite = true,
                                        .seed = 1,
                                        .loss_weight = 1000.0};
-    int status = op->row->pack == NULL ? WEIR_OK : op->row->pack(&call, op->packed);
+    int status = op->packed == NULL ? WEIR_OK : op->row->pack(&call, op->packed);
     return status == WEIR_OK ? op->row->run(&call) : status;
 }
 
@@ -232,7 +232,7 @@ static void place(struct kernel_ops *ops, struct op *op) {
         op->out[i] = take(ops, RESULTS, &at[RESULTS], net_bytes(&operands.out[i], WEIR_F32));
     bench_check(weir__kernel_workspace(op->row, &op->shape, &bytes), op->kernel.label);
     op->workspace = take(ops, WORKSPACE, &at[WORKSPACE], bytes);
-    if (op->row->measure_pack == NULL) return;
+    if (op->row->measure_pack == NULL || op->row->packs_itself) return;
     bench_check(op->row->measure_pack(&op->shape, &bytes), op->kernel.label);
     op->packed = take(ops, PACKED, &at[PACKED], bytes);
 }
@@ -267,6 +267,7 @@ static bool is_right(const struct op *op, const struct operands *operands,
     size_t bytes = 0;
     bool right = true;
     reference.row = weir__backend_reference.kernel(op->shape.op, WEIR_F32);
+    reference.packed = NULL;
     bench_check(weir__kernel_workspace(reference.row, &op->one, &bytes), op->kernel.label);
     reference.workspace = aligned_alloc(64, (bytes + 64) / 64 * 64);
     if (reference.workspace == NULL) bench_die("no memory for %zu bytes", bytes);

@@ -5,10 +5,13 @@
  */
 #include "gpu.h"
 #include "harness.h"
+#include "world/world.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct topic {
     const char *name;
@@ -40,6 +43,8 @@ static const struct topic topics[] = {
      bench_ablation},
     {"oneway", "threads inside ops, rows in parallel or a pipeline: which way wins where?",
      bench_oneway},
+    {"hosts", "as ranks (mpiexec -n 2, or 3): what do processes and hosts cost, against threads?",
+     bench_hosts},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
     {"kernels", "how near do the CPU's kernels come to what a core can do?", bench_kernels},
     {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
@@ -61,6 +66,7 @@ struct arguments {
     const char *topics[WEIR__COUNT_OF(topics)];
     const char *compare[2];
     const char *results, *check_results;
+    const char *launcher;
     bool list, help;
 };
 
@@ -79,6 +85,7 @@ static void print_usage(FILE *to) {
         "                     bench/peers), by the environment's PYTHON, or python3; what is not\n"
         "                     there is not measured; nor is it by models with --quick\n"
         "  --peer COMMAND     instead of that, run with more arguments\n"
+        "  --launcher COMMAND of 'hosts': run by it, as 'mpiexec -n 2', or -n 3\n"
         "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
         "  --results FOLDER   makes FOLDER/RESULTS.md and pictures of the runs in FOLDER/results\n"
         "  --check-results FOLDER\n"
@@ -125,6 +132,8 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
         out->options.peer = value;
     } else if ((value = option_value(argv, i, "--peers")) != NULL) {
         out->options.peers = value;
+    } else if ((value = option_value(argv, i, "--launcher")) != NULL) {
+        out->launcher = value;
     } else if ((value = option_value(argv, i, "--results")) != NULL) {
         out->results = value;
     } else if ((value = option_value(argv, i, "--check-results")) != NULL) {
@@ -215,15 +224,51 @@ static void open_gpu(struct bench *bench) {
         if (topics[i].gpu && is_wanted(&bench->options, &topics[i])) (void)bench_gpu_open(bench);
 }
 
-static int run_all(const struct bench_options *options) {
+/* Becomes the launcher, which starts this program again with the other arguments. */
+static int launch(const char *launcher, char **argv) {
+    char self[PATH_MAX] = {0};
+    char command[8192];
+    size_t used;
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) bench_die("no path of its own");
+    used = (size_t)snprintf(command, sizeof command, "exec %s '%s'", launcher, self);
+    for (int i = 1; argv[i] != NULL && used < sizeof command; i++) {
+        if (option_value(argv, &i, "--launcher") != NULL) continue;
+        used += (size_t)snprintf(command + used, sizeof command - used, " '%s'", argv[i]);
+    }
+    if (used >= sizeof command) bench_die("too many arguments for a launcher");
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    bench_die("no sh for the launcher");
+}
+
+/* As one of several processes: rank 0 alone speaks, and only one topic knows what to do. False:
+ * another is asked for. */
+static bool join_launch(struct bench_options *options, bool *follows) {
+    struct weir__launch launch = weir__launch_read();
+    bool only = options->topic_count == 1 && strcmp(options->topics[0], "hosts") == 0;
+    *follows = false;
+    if (launch.by == NULL || launch.size == 1) return true;
+    *follows = launch.rank > 0;
+    if (*follows) options->json = NULL;
+    if (!only && launch.rank == 0)
+        fprintf(stderr,
+                "bench: started as %u processes (%s): name the topic 'hosts', the only one "
+                "for several\n",
+                launch.size, launch.by);
+    return only;
+}
+
+static int run_all(struct bench_options *options) {
+    bool follows;
+    if (!join_launch(options, &follows)) return USAGE;
     bool taken = options->json != NULL && strcmp(options->json, "-") == 0;
     struct bench bench = {
         .options = *options, .text = taken ? stderr : stdout, .random = options->seed};
+    if (follows && (bench.text = fopen("/dev/null", "w")) == NULL) return 1;
     weir__pool_init(&bench.pool, NULL);
     bench_check(weir__machine_new(NULL, &bench.machine), "looking at the machine");
     weir__machine_facts(bench.machine, &bench.facts);
     open_gpu(&bench);
-    bench_measure_roofs(&bench);
+    if (!follows) bench_measure_roofs(&bench);
     bench_print_context(&bench);
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++) run_topic(&bench, &topics[i]);
     bool right = bench_all_right(&bench);
@@ -233,6 +278,7 @@ static int run_all(const struct bench_options *options) {
     bench_gpu_close(&bench);
     weir__machine_destroy(bench.machine);
     weir__pool_clean_up(&bench.pool);
+    if (follows) fclose(bench.text);
     return right ? 0 : 1;
 }
 
@@ -249,6 +295,7 @@ int main(int argc, char **argv) {
     }
     if (arguments.results != NULL) return bench_results(arguments.results, false);
     if (arguments.check_results != NULL) return bench_results(arguments.check_results, true);
+    if (arguments.launcher != NULL) return launch(arguments.launcher, argv);
     if (arguments.compare[0] != NULL)
         return bench_compare(arguments.compare[0], arguments.compare[1], arguments.options.seed);
     return run_all(&arguments.options);

@@ -91,6 +91,7 @@ struct weir_net_options training_options(const struct training_job *job,
     options.pipe.recompute_late = shape->recompute_late;
     options.pipe.threads_per_worker = threads_of(shape);
     options.pipe.bind = shape->bind;
+    options.pipe.world = shape->world;
     options.pipe.clip_norm = job->adamw ? 1.0 : 0.0;
     return options;
 }

@@ -38,7 +38,8 @@ struct training_shape {
     uint32_t balance[TRAINING_STAGES_MOST]; /**< 0: by estimated costs */
     enum weir_checkpoint checkpoint[TRAINING_STAGES_MOST];
     bool recompute_late;
-    char note[BENCH_NOTE_BYTES]; /**< all of it for people; training_new writes it */
+    const struct weir_world *world; /**< the ranks that have the workers; NULL: this process */
+    char note[BENCH_NOTE_BYTES];    /**< all of it for people; training_new writes it */
 };
 
 struct training {

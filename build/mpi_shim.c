@@ -159,6 +159,13 @@ static int irecv(void *data, int64_t count, struct weir__mpi_datatype *datatype,
     return error;
 }
 
+static int allgather(const void *own, int own_count, struct weir__mpi_datatype *own_datatype,
+                     void *all, int count, struct weir__mpi_datatype *datatype,
+                     struct weir__mpi_comm *comm) {
+    if (own_datatype != WEIR__MPI_BYTE || datatype != WEIR__MPI_BYTE) return MPI_ERR_TYPE;
+    return MPI_Allgather(own, own_count, MPI_BYTE, all, count, MPI_BYTE, comm_of(comm));
+}
+
 /* What a status holds inside: the bytes in two ints, -1 where there is no number, and whether it
  * was cancelled. A send's has neither source nor tag nor bytes. */
 static int fill_status(const MPI_Status *own, struct weir__mpi_status *status) {
@@ -200,7 +207,7 @@ static int get_count(const struct weir__mpi_status *status, struct weir__mpi_dat
     return *count >= 0 ? MPI_SUCCESS : MPI_ERR_COUNT;
 }
 
-const struct weir__mpi_calls weir_mpi_shim_1 = {
+const struct weir__mpi_calls weir_mpi_shim_2 = {
     .size = sizeof(struct weir__mpi_calls),
     .initialized = MPI_Initialized,
     .finalized = MPI_Finalized,
@@ -216,6 +223,7 @@ const struct weir__mpi_calls weir_mpi_shim_1 = {
     .comm_set_errhandler = comm_set_errhandler,
     .isend = isend,
     .irecv = irecv,
+    .allgather = allgather,
     .test = test,
     .cancel = cancel,
     .test_cancelled = test_cancelled,

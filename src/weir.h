@@ -49,11 +49,13 @@
  *   weir_pipe_destroy(pipe);
  * @endcode
  *
- * weir_base.h comes along: statuses, memory, faults, tensors, and schedules by themselves.
+ * weir_base.h comes along: statuses, memory, faults, tensors, and schedules by themselves; and
+ * weir_shared.h: tied parameters, groups of gradients, replicas.
  */
 #ifndef WEIR_H
 #define WEIR_H
 
+#include "weir_shared.h"
 #include "weir_world.h"
 
 #ifdef __cplusplus
@@ -91,10 +93,8 @@ struct weir_error {
     char message[256]; /**< filled by the stage or by Weir: the reason, and how to mend it */
 };
 
-struct weir_tie; /**< these four are for tied parameters and GPUs: see below the pipe */
-struct weir_tied;
-struct weir_verdict;
-struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
+struct weir_verdict; /**< these two are for GPUs: see below the pipe */
+struct weir_stream;  /**< where a device runs work in order; a CPU stage's work runs at once */
 
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
  * and input gradients of the pipe, to the caller of the step) and is valid until the callback
@@ -194,6 +194,7 @@ struct weir_attachment {
     uint32_t worker;
     uint32_t threads; /**< cores of this worker, which may all be used by a call. A network's
                            kernels share them by threads that are bound as the worker is */
+    uint32_t replica, replicas; /**< of the pipe: 0 of 1 where there is but one */
 };
 
 /** 0, or what the step then ends with (a positive value unchanged). On the worker's thread. */
@@ -210,6 +211,10 @@ struct weir_stage_calls {
     weir_task_fn *backward_weight;
     weir_task_fn *norm;
     weir_task_fn *update;
+    /** Adds to a sum of gradients another, element by element: `bytes` of them, of which the first
+     * is at `offset` in the stage's gradients. What the stage writes no gradient to is left alone:
+     * it may be anything. Needed with gradient_groups. Status and thread as of a task. */
+    int (*combine)(void *context, void *into, const void *from, size_t offset, size_t bytes);
     /** Bytes for a row count, on the thread that builds or prepares the pipe, before any memory
      * is there; NULL: nothing is needed. Must always give the same answer for the same rows (and
      * phases that are asked for: bytes->phases), and no smaller one for more rows. `bytes` is
@@ -280,7 +285,9 @@ struct weir_stage {
                               counts it as workspace */
     uint32_t norm_count; /**< partial sums that `norm` writes */
     uint32_t tie_count;
-    const struct weir_tie *ties; /**< uses of parameters that other stages use as well */
+    const struct weir_tie *ties;         /**< uses of parameters that other stages use as well */
+    const struct weir_section *sections; /**< of its gradients, where replicas share them */
+    uint32_t section_count;
     /** Frozen: nothing in it learns and nothing before it wants a gradient. Tables have F (and an
      * empty U) of it only. Its F runs in phase WEIR_FORWARD whatever the checkpoint mode and saves
      * nothing; recompute, backward, norm and update are never called, and gradient_bytes,
@@ -381,6 +388,11 @@ struct weir_pipe_options {
     enum weir_copy_by copy_by;                /**< to or from GPUs; CPUs have one way only */
     /** The processes that share the workers (weir_world.h), or NULL: this one has them all. */
     const struct weir_world *world;
+    uint32_t replicas;        /**< of the pipe (weir_shared.h); 0: 1. `workers`, and a table, are of
+                                   each. They divide the world's ranks and gradient_groups */
+    uint32_t gradient_groups; /**< a power of two; 0: `replicas`. On CPUs if more than 1 */
+    bool accumulates;         /**< steps may be parts of an update though a replica has several
+                                   groups, whose sums then last: gradient_bytes for each */
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
     { .size = sizeof(struct weir_pipe_options), .chunks = 1, .schedule = "1f1b" }
@@ -463,30 +475,6 @@ int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void 
  * WEIR_ERR_ARGUMENT without such a stage. */
 int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes);
-
-/* ---- parameters that stages share ------------------------------------------------------------ */
-
-/** A use of a parameter that stages share (tied weights): each of them holds a copy of it, and each
- * use has a gradient of its own, so that no sum depends on the partition. Uses of one name belong
- * together, in ascending order of stages and, within a stage, of its list. */
-struct weir_tie {
-    const char *name;
-    size_t gradient_offset; /**< of this use's gradient, in the stage's gradients */
-    size_t bytes;           /**< the same at every use */
-};
-
-/** All uses of one name: what norm and update of its stages get. The first use's stage owns the
- * sum: its norm, which runs when the gradients of all uses are complete, adds them up in this order
- * into the first and counts the parameter in its norm_squares; the other stages' norm leaves theirs
- * alone and counts 0. Update of every stage reads the first, so that the copies stay equal. */
-struct weir_tied {
-    const char *name;
-    uint32_t use_count;
-    void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link. Where a
-                                 device does not share it, they are copies: for the owner's norm of
-                                 the others, for other stages' update of the first. What is for
-                                 neither is NULL there, or not to be read */
-};
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 

@@ -278,7 +278,8 @@ struct weir_parameter {
     bool statistic; /**< batch norm's: frozen, but moved by steps, and not counted as a parameter */
     void *data;
     void *gradient;     /**< NULL where it is frozen, or the net only infers */
-    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL */
+    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL. With
+                             replicas a part of them: the own slice's */
 };
 /** In layer order. */
 uint32_t weir_net_parameter_count(const struct weir_net *net);
@@ -289,7 +290,8 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
 /** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
  * every stage updates its own by the sum of all uses' gradients. A parameter above is the first
  * stage's. Whoever writes data or optimizer state, tied or not, calls this afterwards, which copies
- * them to the others; weir_net_init and weir_net_load have done so. Fails as a device does. */
+ * them to the others, and has weights packed anew that the stages keep packed; weir_net_init and
+ * weir_net_load have done so. Fails as a device does. */
 int weir_net_share(struct weir_net *net);
 
 /** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
@@ -375,19 +377,20 @@ struct weir_progress {
 /** Writes safetensors: parameters under their names, and for a GPT the metadata "heads" (of its
  * attention: no shape tells how many); with `progress` also optimizer state
  * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", "skipped" if it
- * is not 0, and the notes). Atomic: the old file stays until the new one is whole. */
+ * is not 0, and the notes). Of several ranks each writes its own into a folder of that name, which
+ * all must see; so does one process where there is one. Atomic: the old one stays until the new one
+ * is whole. */
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error);
 
 /** A copy in the host's memory of all that a training checkpoint holds: taken between two steps, it
  * can be written while the next ones run. */
 struct weir_net_copy;
-/** The bytes of its numbers, for a net that would be made so; 0 for a model that has faults, or
- * without memory. */
+/** The bytes of its numbers, of all ranks; 0 for a model that has faults, or without memory. */
 uint64_t weir_net_copy_bytes(const struct weir_model *model,
                              const struct weir_net_options *options);
-/** Memory for one, which is touched. The net must outlive it. The caller's: weir_net_copy_destroy.
- * WEIR_ERR_OUT_OF_MEMORY, or as a device fails. */
+/** Memory for one, of what this rank has, which is touched. The net must outlive it. The caller's:
+ * weir_net_copy_destroy. Collective. WEIR_ERR_OUT_OF_MEMORY, or as a device or the world fails. */
 int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy);
 /** Accepts NULL. */
 void weir_net_copy_destroy(struct weir_net_copy *copy);
@@ -395,15 +398,17 @@ void weir_net_copy_destroy(struct weir_net_copy *copy);
  * copy is being written. After a failure there is nothing to write. */
 int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *progress,
                        struct weir_error *error);
-/** Writes what was taken, as weir_net_save does. On any thread, also during a step, if the net's
- * allocator allows that. */
+/** Writes what was taken, as weir_net_save does; each rank its own, and none asks another. On any
+ * thread, also during a step, if the net's allocator allows that. */
 int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
                        struct weir_error *error);
+/** Commits a folder, when all ranks are known to have written; a file needs none. On any thread. */
+int weir_net_copy_commit(const struct weir_net_copy *copy, const char *path,
+                         struct weir_error *error);
 
 /** Reads parameters (of F32, F64, BF16 or F16), and with `progress` the rest, but no notes: those
- * of `progress` stay. Every missing, superfluous or misshapen tensor is a line in `faults`; on
- * failure the net is unchanged.
- */
+ * of `progress` stay. Any number of ranks reads what any number wrote, each its own. Every missing,
+ * superfluous or misshapen tensor is a line in `faults`; on failure the net is unchanged. */
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults);
 /** Reads those parameters that the file has; the others stay. Which are missing, and which tensors

@@ -312,8 +312,10 @@ struct weir_planner_options {
     double step_slack; /**< of those that fit and take at most so much longer than the fastest
                             (0.01: a hundredth), the winner is the smallest, of `micro_batches`
                             where there is one; 0 … 1 */
-    struct weir_link_cost link; /**< between workers */
-    double host_seconds;        /**< before each action */
+    struct weir_link_cost link;          /**< between workers */
+    const struct weir_rank_links *ranks; /**< between workers of different ranks; NULL: one
+                                              process */
+    double host_seconds;                 /**< before each action */
     enum weir_planner_effort effort;
     weir_planner_memory_fn *memory; /**< NULL: estimates decide */
     void *memory_context;

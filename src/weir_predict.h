@@ -42,7 +42,8 @@
  *
  * Speed: 17 million actions of 1f1b a second on one core of a Zen 4 (bench_simulate). Memory beside
  * the table: 16 bytes per (stage, micro-batch), and as many per action where `start` and `end` are
- * wanted.
+ * wanted. Over ranks it takes about three times as long, for messages want an order, and twice the
+ * memory.
  */
 #ifndef WEIR_PREDICT_PUBLIC_H
 #define WEIR_PREDICT_PUBLIC_H
@@ -57,10 +58,24 @@ extern "C" {
 /* ---- what things cost ------------------------------------------------------------------------ */
 
 /** A crossing of n bytes arrives latency + n * seconds_per_byte after its producer's end. The
- * workers go on meanwhile, and crossings do not hinder each other. */
+ * workers go on meanwhile, and crossings do not hinder each other, but between ranks. */
 struct weir_link_cost {
     double latency;
     double seconds_per_byte;
+};
+
+/** Workers on several processes, as struct weir_world deals them out: rank r of R has the workers w
+ * with w * R / workers == r, rounded down. What crosses between ranks takes the bytes' time on the
+ * sender's way out, one message after the other in the order in which their producers end (of one
+ * producer: the border, then skips in their order and by reader); the next may begin when the
+ * latency is still to come, as in LogGP (Alexandrov et al. 1995). Between hosts the way out is the
+ * host's, which its ranks share, as they share its network card; within one the rank's own. What a
+ * worker reads of a skip in several stages crosses once. */
+struct weir_rank_links {
+    uint32_t rank_count;                /**< 1 … workers */
+    const struct weir_link_cost *costs; /**< [from * rank_count + to]; from = to is not read */
+    const uint32_t
+        *hosts; /**< [rank]: its host's number, below rank_count; NULL: each has its own */
 };
 
 /** Everything is borrowed for the call only. Times are seconds, finite and not negative. */
@@ -78,10 +93,12 @@ struct weir_simulate_options {
     uint64_t seed; /**< of the noise, which depends on it and on the action alone */
 
     struct weir_link_cost link; /**< between different workers; within one, crossing is free */
-    const struct weir_link_cost *links; /**< or by [from * worker_count + to], if not NULL */
-    const uint64_t *border_bytes;       /**< [stage_count - 1], of one micro-batch; NULL: 0 */
-    const bool *border_differentiable;  /**< [stage_count - 1]; NULL: all. The gradient is as large
-                                             as the value */
+    const struct weir_link_cost *links;  /**< or by [from * worker_count + to], if not NULL */
+    const struct weir_rank_links *ranks; /**< these between workers of different ranks instead;
+                                              NULL: one process */
+    const uint64_t *border_bytes;        /**< [stage_count - 1], of one micro-batch; NULL: 0 */
+    const bool *border_differentiable;   /**< [stage_count - 1]; NULL: all. The gradient is as large
+                                              as the value */
     /** As the portals carry them: straight from the source to each *worker* that reads, once. The
      * gradient goes from reader to reader in descending order, then to the source. */
     uint32_t skip_count;

@@ -195,8 +195,9 @@ struct weir_link_cost weir_net_link(const struct weir_net_options *net);
  * what is searched, and memory_limit is not looked at. Of `search` costs, workers, micro_batches,
  * scales and memory are filled in here; what is fixed, effort and limit are the caller's, and so is
  * which other numbers of micro-batches may be chosen, with their costs (`others`: what scatter
- * makes of the rows). A link of 0 is taken as weir_net_link's. Statuses and the result as of
- * weir_planner_search. Each ask for memory compiles the stages anew: milliseconds. */
+ * makes of the rows). A link of 0 is taken as weir_net_link's. Bytes are those of a net with a
+ * memory limit, which keeps nothing just to save time (packed weights). Statuses and the result as
+ * of weir_planner_search. Each ask for memory compiles the stages anew: milliseconds. */
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
                     const struct weir_net_options *net, const struct weir_layer_costs *costs,
                     const struct weir_planner_options *search, struct weir_faults *faults,

@@ -13,13 +13,15 @@
  * Progress. Only inside a call, of either end: who waits goes on calling test. A message that was
  * sent before its receive began may be kept by the world, or wait at its sender.
  *
- * Errors. Statuses as in weir.h; WEIR_ERR_PEER where a peer or the way to it failed, or a message
- * was longer than its receive has room for. `reason` says why in words. After any failure the world
- * is of no use but for `abort` and `close`.
+ * Errors. Statuses as in weir.h; WEIR_ERR_PEER where a peer or the way to it failed (a rank that is
+ * lost fails all calls at once, whomever they name), or a message was longer than its receive has
+ * room for. `reason` says why in words. After any failure the world is of no use but for `abort`
+ * and `close`.
  *
  * A pipe in a world. Every rank builds the same pipe, of the same options, and then every call that
- * names the pipe is made on all of them, in the same order, with the same arguments. Rank r of R
- * has the workers w with w * R / workers == r, rounded down, and their stages; there are at least
+ * names the pipe is made on all of them, in the same order, with the same arguments. Where the
+ * pipe has replicas (weir_shared.h) the following is of each one's ranks. Rank r of R has the
+ * workers w with w * R / workers == r, rounded down, and their stages; there are at least
  * R, on CPUs. Each rank reads of a step's inputs what enters its stages. Loss, norm, outputs, input
  * gradients, flags and failures come to all: a step that fails on one rank fails on all of them.
  * Memory is planned for all workers, and taken for the rank's own; the attachment of another's
@@ -96,7 +98,8 @@ struct weir_world_calls {
     /** Ends all ranks of the world as soon as can be, this process too, with that exit status; does
      * not return where the world can do that. */
     void (*abort)(void *context, int exit_status);
-    /** Blocks until every rank has come. Collective. Nothing may be under way. */
+    /** Blocks until every rank has come. Collective. Nothing may be under way. Where a rank
+     * is lost it leaves MPI as it is. */
     void (*close)(void *context);
 };
 
@@ -108,14 +111,62 @@ struct weir_world {
     uint32_t host_rank, host_count; /**< among the ranks of this host */
     char name[96];                  /**< the library and its version, for people */
     char host[64];
+    char warning[192]; /**< which ranks cannot be watched over; "" : none. The same on all */
 };
 
+/** Why a rank is of no more use to the others. */
+enum weir_lost_how {
+    WEIR_LOST_DEAD,   /**< its process ended without a close */
+    WEIR_LOST_SILENT, /**< not heard of for the time-out: stopped, or its host is down or cut off */
+    WEIR_LOST_ABORTED, /**< it called `abort` */
+    WEIR_LOST_ABSENT   /**< somebody did not come to the start; nobody knows who */
+};
+
+/** A rank that is lost. All that live are told the same one, which was missed first. */
+struct weir_lost {
+    size_t size;
+    uint32_t rank; /**< this process's own: the others have gone on without it */
+    enum weir_lost_how how;
+    uint32_t count;  /**< of ranks that are lost, at this moment */
+    bool speaks;     /**< this rank is the one to say so: the lowest that lives */
+    int exit_status; /**< ABORTED: what it ended all with */
+    double seconds;  /**< how long it was not heard of; 0 where its end was seen */
+    char host[64];   /**< of the rank */
+    char text[224];  /**< one line for people: rank, host, how */
+};
+
+/** For how many time-outs, ten seconds at least, ranks may come to the start after each other. */
+enum { WEIR_JOIN_TIMEOUTS = 6 };
+
+struct weir_world_options {
+    size_t size;
+    const char *library; /**< of MPI; NULL: it is looked for, see weir_world_mpi */
+    double peer_timeout; /**< seconds that a rank may be silent; > 0 */
+    /** Called once, on a thread of the world, when a rank is lost; may be NULL. The calls of the
+     * world fail with WEIR_ERR_PEER from a moment before, but a thread that is inside MPI may never
+     * come back: who must end then does so here, by _exit. Where this is given, SIGSEGV and SIGBUS
+     * inside MPI's calls are held up for the time-out, since an MPI may read what a dead peer left:
+     * so the lost rank is told first; and SIGUSR1 is caught, unless the program does, by which
+     * MPICH's launcher tells of a process that has failed. */
+    void (*lost)(void *context, const struct weir_lost *lost);
+    void *context; /**< of `lost` */
+};
+/** Ten seconds, and nobody is called. */
+#define WEIR_WORLD_OPTIONS_INIT                                                                    \
+    { sizeof(struct weir_world_options), NULL, 10.0, NULL, NULL }
+
 /** Joins the world that a launcher (mpiexec, srun) started this process in, by the first MPI that
- * is found: what `library` names (NULL: the environment's WEIR_MPI), else libmpi_abi.so.1 beside
- * the mpiexec of PATH (../lib), else libweir_mpi.so beside the program or in its ../lib, else
- * libmpi_abi.so.1 of the loader's path. It must have MPI 5's standard ABI, or be libweir_mpi.so:
- * what build/mpi_shim.c becomes by another MPI's mpicc. Each is opened at run time and stays;
- * nothing is linked. Blocks, for every rank must come; on the thread that will call close.
+ * is found: what `options->library` (`options` NULL: WEIR_WORLD_OPTIONS_INIT) names (NULL: the
+ * environment's WEIR_MPI), else libmpi_abi.so.1 beside the mpiexec of PATH (../lib), else
+ * libweir_mpi.so beside the program or in its ../lib, else libmpi_abi.so.1 of the loader's path. It
+ * must have MPI 5's standard ABI, or be libweir_mpi.so: what build/mpi_shim.c becomes by another
+ * MPI's mpicc. Each is opened at run time and stays; nothing is linked. Blocks, for every rank must
+ * come; on the thread that will call close.
+ *
+ * Ranks are watched over by a thread and by TCP connections between them, from before MPI starts
+ * until close: a rank that dies, or is silent for the time-out, is lost (weir_lost), and so is one
+ * of ranks that have not all come here within WEIR_JOIN_TIMEOUTS of it. What no connection leads to
+ * is said in world->warning, and left to what MPI tells.
  *
  * A process of no launcher, or of one that started it alone, is a world of one and needs no MPI.
  * Close ends MPI, which cannot start again in this process; a program that started MPI itself, with
@@ -123,10 +174,11 @@ struct weir_world {
  *
  * WEIR_ERR_NOT_FOUND where there is no MPI or it does not open, WEIR_ERR_UNSUPPORTED where it has
  * no such ABI or cannot be called from several threads in turn, WEIR_ERR_PEER where it cannot start
- * or is not the launcher's (its world is not of the size that the launcher says), and
+ * or is not the launcher's (its world is not of the size that the launcher says) or a rank is lost
+ * meanwhile, WEIR_ERR_ARGUMENT for other options, WEIR_ERR_SYSTEM where no thread can be made, and
  * WEIR_ERR_OUT_OF_MEMORY; every reason is in `faults`. Some MPIs end the process themselves where
  * they cannot start. */
-int weir_world_mpi(const struct weir_allocator *allocator, const char *library,
+int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_world_options *options,
                    struct weir_faults *faults, struct weir_world *world);
 
 #ifdef __cplusplus

@@ -9,6 +9,9 @@ equal parts: one for each process, or, for ZB-V, two, in a V.
 
 The process that is started is rank 0. It starts rank 1 with --rank 1, which reads lines on its
 stdin: what rank 0 does, it does as well.
+
+With --apart rank 1 is started by somebody else, on another host perhaps, that sees the file --meet:
+then these lines go by gloo, too. Which network gloo takes GLOO_SOCKET_IFNAME says, else UCX's.
 """
 
 import atexit
@@ -27,6 +30,7 @@ RANKS = 2
 # Of the parts, by rank: what the schedule's own placement is.
 PARTS = {"gpipe": [[0], [1]], "1f1b": [[0], [1]], "zb-v": [[0, 3], [1, 2]]}
 PATIENCE = datetime.timedelta(minutes=5)
+PATIENCE_APART = datetime.timedelta(minutes=60)  # of one that waits for its turns
 
 
 def parse_arguments():
@@ -34,6 +38,7 @@ def parse_arguments():
     parser.add_argument("--chunks", type=int, default=8)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--meet", help="the file that the ranks meet by")
+    parser.add_argument("--apart", action="store_true", help="rank 1 is started elsewhere")
     return parser.parse_args()
 
 
@@ -44,10 +49,16 @@ class Other:
     """Rank 1, seen from rank 0."""
 
     process = None
+    apart = None  # torch, where lines go by gloo
 
     @classmethod
     def start(cls, torch, arguments):
-        if cls.process is not None:
+        if cls.process is not None or cls.apart is not None:
+            return
+        if arguments.apart:
+            join(torch, arguments, 0)
+            cls.apart = torch
+            atexit.register(cls.tell, "end", "-")
             return
         folder = tempfile.TemporaryDirectory(prefix="weir-gloo-")
         atexit.register(folder.cleanup)
@@ -57,25 +68,47 @@ class Other:
             [sys.executable, sys.argv[0], *given, "--rank", "1", "--meet", path],
             stdin=subprocess.PIPE, stdout=sys.stderr, text=True)
         atexit.register(cls.process.stdin.close)
-        join(torch, path, 0)
+        arguments.meet = path
+        join(torch, arguments, 0)
 
     @classmethod
     def tell(cls, *words):
+        if cls.apart is not None:
+            line = [" ".join(str(word) for word in words)]
+            cls.apart.distributed.broadcast_object_list(line, src=0)
         if cls.process is not None:
             print(*words, file=cls.process.stdin, flush=True)
 
 
-def join(torch, path, rank):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank,
-                                         world_size=RANKS, timeout=PATIENCE)
+def join(torch, arguments, rank):
+    device = os.environ.get("UCX_NET_DEVICES", "all")
+    if arguments.apart and device != "all":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", device)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{arguments.meet}", rank=rank, world_size=RANKS,
+        timeout=PATIENCE_APART if arguments.apart else PATIENCE)
+
+
+def lines_of(torch, arguments):
+    """What rank 0 says, until it ends."""
+    if not arguments.apart:
+        yield from sys.stdin
+    while arguments.apart:
+        line = [""]
+        torch.distributed.broadcast_object_list(line, src=0)
+        if line[0].startswith("end "):
+            return
+        yield line[0]
 
 
 def follow(arguments):
-    """Rank 1: what rank 0 says, until it ends."""
+    """Rank 1."""
     torch = peer.open_torch(arguments)
-    join(torch, arguments.meet, 1)
+    if arguments.apart:
+        peer.tell(ready=["rank 1"])
+    join(torch, arguments, 1)
     trainers = {}
-    for line in sys.stdin:
+    for line in lines_of(torch, arguments):
         command, name, *rest = line.split()
         if command == "make":
             trainers[name] = Trainer(torch, name, arguments)

@@ -197,6 +197,7 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
         check_fixed(options, &own);
     if (!(options->step_slack >= 0 && options->step_slack <= 1))
         weir_faults_add(&own, "a slack of %g: give 0 to 1", options->step_slack);
+    if (options->ranks != NULL) weir__check_rank_links(options->ranks, options->workers, &own);
     check_chunks(options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;

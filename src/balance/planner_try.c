@@ -132,6 +132,7 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
     simulated.micro_batch_scale = chunks->scale;
     simulated.host_seconds = options->host_seconds;
     simulated.link = options->link;
+    simulated.ranks = options->ranks;
     simulated.saved_bytes = planner->saved;
     simulated.kept_bytes = planner->kept;
     simulated.recompute_late = tried->late;

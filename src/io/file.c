@@ -32,6 +32,10 @@ static void *system_map(int descriptor, size_t bytes) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+static void system_drop(void *memory, size_t bytes) {
+    (void)madvise(memory, bytes, MADV_DONTNEED); /* else they stay until somebody needs the room */
+}
+
 static int system_stat(const char *path, struct stat *facts) {
     return stat(path, facts);
 }
@@ -61,9 +65,12 @@ const struct weir__io_calls weir__io_calls_system = {
     .readlink = readlink,
     .map = system_map,
     .unmap = munmap,
+    .drop = system_drop,
     .opendir = opendir,
     .readdir = readdir,
     .closedir = closedir,
+    .mkdir = mkdir,
+    .rmdir = rmdir,
 };
 
 const struct weir__io_calls *weir__io_calls_of(const struct weir__io *io) {
@@ -185,7 +192,7 @@ int weir__io_write(const struct weir__io *io, int descriptor, const void *memory
     return 0;
 }
 
-static int flush(const struct weir__io *io, int descriptor) {
+int weir__io_flush(const struct weir__io *io, int descriptor) {
     int status = -1;
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
         status = weir__io_calls_of(io)->fsync(descriptor);
@@ -447,7 +454,8 @@ int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
 
 /* Some file systems cannot flush a folder and say EINVAL: their renames need no flush. */
 static int flush_folder(struct weir__file *file) {
-    if (file->folder < 0 || flush(&file->io, file->folder) == 0 || errno == EINVAL) return WEIR_OK;
+    if (file->folder < 0 || weir__io_flush(&file->io, file->folder) == 0 || errno == EINVAL)
+        return WEIR_OK;
     char shortened[96], reason[96];
     file->status = weir__fail(file->io.error, WEIR_ERR_IO,
                               "%s is written, but its folder could not be flushed (%s): a power "
@@ -459,7 +467,7 @@ static int flush_folder(struct weir__file *file) {
 
 static int put_in_place(struct weir__file *file) {
     assert(file->partial_made && file->buffered == 0);
-    if (flush(&file->io, file->descriptor) != 0)
+    if (weir__io_flush(&file->io, file->descriptor) != 0)
         return fail_file(file, errno, "flush", file->partial);
     if (close_once(&file->io, &file->descriptor) != 0)
         return fail_file(file, errno, "close", file->partial);

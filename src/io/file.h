@@ -37,9 +37,12 @@ struct weir__io_calls {
     ssize_t (*readlink)(const char *path, char *text, size_t bytes);
     void *(*map)(int descriptor, size_t bytes); /**< read-only, private; NULL on failure */
     int (*unmap)(void *memory, size_t bytes);
+    void (*drop)(void *memory, size_t bytes); /**< whole pages of a map, which are read anew */
     DIR *(*opendir)(const char *path);
     struct dirent *(*readdir)(DIR *folder);
     int (*closedir)(DIR *folder);
+    int (*mkdir)(const char *path, mode_t mode);
+    int (*rmdir)(const char *path);
 };
 /** The operating system's. */
 extern const struct weir__io_calls weir__io_calls_system;
@@ -65,6 +68,8 @@ const char *weir__path_text(const char *path, char text[96]);
 
 /** open(2) with O_CLOEXEC; -1 and errno on failure. */
 int weir__io_open(const struct weir__io *io, const char *path, int flags, unsigned mode);
+/** fsync(2). */
+int weir__io_flush(const struct weir__io *io, int descriptor);
 /** Reads until `bytes` or the end of the file; -1 and errno on failure. */
 ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, size_t bytes);
 /** The same from byte `offset` of the file on, which keeps the descriptor's place. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian, and so must the machine be"
@@ -30,6 +31,7 @@ struct weir__safetensors {
     const struct weir__io_calls *calls;
     void *map;
     size_t map_bytes;
+    size_t header_bytes;                     /* with the length before it */
     struct weir__safetensors_header header;  /* tensors by place in the buffer, metadata by key */
     const struct weir__safetensor **by_name; /* sorted; NULL until all is read */
 };
@@ -191,6 +193,7 @@ static int find_header(struct opening *opening) {
     }
     if (!weir__utf8_valid(source->text, source->text_bytes))
         return REFUSE(opening, "the header is not UTF-8");
+    opening->file->header_bytes = LENGTH_BYTES + source->text_bytes;
     source->buffer = source->text + source->text_bytes;
     source->buffer_bytes = rest - source->text_bytes;
     return WEIR_OK;
@@ -376,4 +379,30 @@ const char *weir__safetensors_metadata(const struct weir__safetensors *file, con
         found = bsearch(&wanted, file->header.metadata, file->header.metadata_count,
                         sizeof *file->header.metadata, compare_keys);
     return found ? found->value : NULL;
+}
+
+const struct weir__safetensors_text *weir__safetensors_texts(const struct weir__safetensors *file,
+                                                             uint32_t *count) {
+    *count = file->header.metadata_count;
+    return file->header.metadata;
+}
+
+size_t weir__safetensors_size(const struct weir__safetensors *file) {
+    return file->map_bytes;
+}
+
+uint64_t weir__safetensors_digest(const struct weir__safetensors *file, bool header) {
+    assert(file->header_bytes <= file->map_bytes);
+    return weir__xxh64(file->map, header ? file->header_bytes : file->map_bytes);
+}
+
+/* Pages that it shares with its neighbours stay. */
+void weir__safetensors_drop(const struct weir__safetensors *file,
+                            const struct weir__safetensor *tensor) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = 0;
+    size_t at = (size_t)((const char *)tensor->data - (const char *)file->map);
+    size_t end = (at + tensor->bytes) / page * page;
+    assert(at + tensor->bytes <= file->map_bytes);
+    if (weir__round_up(at, page, &begin) && begin < end)
+        file->calls->drop((char *)file->map + begin, end - begin);
 }

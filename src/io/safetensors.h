@@ -64,6 +64,12 @@ struct weir__safetensor {
     size_t bytes;
 };
 
+/** One line of `__metadata__`. UTF-8; keys are unique. */
+struct weir__safetensors_text {
+    const char *key;
+    const char *value;
+};
+
 /** An open file; read-only, so any number of threads may use it. */
 struct weir__safetensors;
 
@@ -86,6 +92,15 @@ const struct weir__safetensor *weir__safetensors_find(const struct weir__safeten
                                                       const char *name);
 /** A value of `__metadata__`, or NULL. */
 const char *weir__safetensors_metadata(const struct weir__safetensors *file, const char *key);
+/** All of it. */
+const struct weir__safetensors_text *weir__safetensors_texts(const struct weir__safetensors *file,
+                                                             uint32_t *count);
+/** The bytes of the file, and the XXH64 of them all, or of the first 8 and the header alone. */
+size_t weir__safetensors_size(const struct weir__safetensors *file);
+uint64_t weir__safetensors_digest(const struct weir__safetensors *file, bool header);
+/** Gives back the memory that reading a tensor has taken; its bytes stay where they are. */
+void weir__safetensors_drop(const struct weir__safetensors *file,
+                            const struct weir__safetensor *tensor);
 /** "F32 [3, 4]" into `text`, cut if need be; for messages. Returns `text`. */
 const char *weir__safetensor_text(const struct weir__safetensor *tensor, char *text,
                                   size_t capacity);
@@ -104,12 +119,6 @@ struct weir__safetensors_item {
     const void *data;                /**< all bytes, or NULL and then `next` (or no bytes at all) */
     weir__safetensors_next_fn *next; /**< where the bytes are not in one place */
     void *context;                   /**< given to `next` */
-};
-
-/** One line of `__metadata__`. UTF-8; keys are unique. */
-struct weir__safetensors_text {
-    const char *key;
-    const char *value;
 };
 
 /** Writes `path` atomically (io/file.h): on any failure the old file is as it was. Besides file.h's

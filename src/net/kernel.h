@@ -305,7 +305,7 @@ struct weir__op_call {
     const void *const *in;
     void *const *out;
     void *workspace;
-    const void *packed; /**< what `pack` made of the weights, or NULL */
+    const void *packed; /**< what `pack` made of the weights, or NULL: nothing is kept */
     void *cache;        /**< attention_cached: keys and values; lasts as long as the pipe */
     const struct weir__places *places; /**< the cached ops': where rows stand */
     struct weir_stream *stream;        /**< the worker's; a device's run gives its work to it */
@@ -337,7 +337,7 @@ struct weir__kernel {
     int (*prepare)(const struct weir__op_shape *shape, struct weir_stream *stream, void **state);
     void (*release)(void *state);
     int (*run)(const struct weir__op_call *call);
-    /** Packed weights, kept from the step's first call to its last; NULL: none. `measure_pack`
+    /** Packed weights, kept as long as the weights stay what they are; NULL: none. `measure_pack`
      * gives the bytes for a shape; `pack` fills `packed` from call->in as run has it (parameters
      * only are valid then), on the worker's thread, `state` prepared. Neither depends on rows or
      * threads (rows_max decides): whichever state packs, all of a node's can run. */
@@ -346,6 +346,8 @@ struct weir__kernel {
     /** What rows of the same `pack` make of the same weights, in[1], begins with what this one
      * does: an earlier node's packed weights are this one's, too. */
     bool shares_pack;
+    bool packs_itself; /**< `run` does without them too, at the price of packing: whether they are
+                            kept is settled with the program (net/compile/lasting.c) */
     enum weir__cut cut;
     const char *library; /**< "reference", "vector", "CUDA", "cuBLASLt", "cuDNN" */
 };

@@ -27,7 +27,8 @@ struct weir__flow {
     uint32_t tie_count;
     const struct weir__flow_tie *ties;
     bool recompute_late;
-    bool infer; /**< only F are expected */
+    bool replicas; /**< a stage's norm makes its gradients whole, with other replicas' */
+    bool infer;    /**< only F are expected */
 };
 
 /** Why an edge is there. */

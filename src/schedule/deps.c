@@ -22,6 +22,7 @@ struct derivation {
     struct feeds values;      /**< skips read by a stage: where they are stashed */
     struct feeds gradients;   /**< running sums that a stage takes over: from which reader */
     uint32_t *last_gradient;  /**< [stage]: its last action that writes PARAM_GRADS */
+    uint32_t *whole;          /**< [stage]: that one, or with replicas its norm */
     uint32_t *barrier;        /**< [worker]: its last action that the update waits for */
     uint32_t action;          /**< whose edges are being made, */
     uint32_t worker;          /**< and its line */
@@ -195,7 +196,7 @@ static void from_tied_grads(struct derivation *derivation, const struct weir_act
         const struct weir__flow_tie *tie = &flow->ties[t];
         for (uint32_t i = 0; tie->owner == action->stage && i < tie->other_count; i++) {
             assert(tie->others[i] < flow->stage_count);
-            emit(derivation, derivation->last_gradient[tie->others[i]], WEIR__CAUSE_GRADIENT);
+            emit(derivation, derivation->whole[tie->others[i]], WEIR__CAUSE_GRADIENT);
         }
     }
 }
@@ -256,7 +257,7 @@ static void find_ends(struct derivation *derivation) {
     const struct weir_table *table = derivation->table;
     assert(table->lines[table->worker_count] == table->action_count);
     for (uint32_t s = 0; s < table->stage_count; s++)
-        derivation->last_gradient[s] = WEIR__NO_ACTION;
+        derivation->last_gradient[s] = derivation->whole[s] = WEIR__NO_ACTION;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         derivation->barrier[w] = WEIR__NO_ACTION;
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
@@ -264,6 +265,9 @@ static void find_ends(struct derivation *derivation) {
             if ((writes & (WEIR__NORMS | WEIR__PARAM_GRADS)) != 0) derivation->barrier[w] = a;
             if ((writes & WEIR__PARAM_GRADS) != 0)
                 derivation->last_gradient[table->actions[a].stage] = a;
+            bool makes_whole = derivation->flow->replicas && (writes & WEIR__NORMS) != 0;
+            if ((writes & WEIR__PARAM_GRADS) != 0 || makes_whole)
+                derivation->whole[table->actions[a].stage] = a;
         }
     }
 }
@@ -274,6 +278,8 @@ static void derivation_clean_up(struct derivation *derivation) {
     feeds_clean_up(&derivation->gradients, allocator);
     weir__release(allocator, derivation->last_gradient, derivation->table->stage_count,
                   sizeof *derivation->last_gradient);
+    weir__release(allocator, derivation->whole, derivation->table->stage_count,
+                  sizeof *derivation->whole);
     weir__release(allocator, derivation->barrier, derivation->table->worker_count,
                   sizeof *derivation->barrier);
 }
@@ -286,9 +292,12 @@ static int derivation_init(struct derivation *derivation) {
     if (status != WEIR_OK) goto fail_gradients;
     derivation->last_gradient =
         weir__acquire(allocator, derivation->table->stage_count, sizeof *derivation->last_gradient);
+    derivation->whole =
+        weir__acquire(allocator, derivation->table->stage_count, sizeof *derivation->whole);
     derivation->barrier =
         weir__acquire(allocator, derivation->table->worker_count, sizeof *derivation->barrier);
-    if (derivation->last_gradient == NULL || derivation->barrier == NULL) {
+    if (derivation->last_gradient == NULL || derivation->whole == NULL ||
+        derivation->barrier == NULL) {
         derivation_clean_up(derivation);
         return WEIR_ERR_OUT_OF_MEMORY;
     }

@@ -158,6 +158,25 @@ static inline bool weir__border_differentiable(const struct weir_simulate_option
                                                uint32_t border) {
     return costs->border_differentiable == NULL || costs->border_differentiable[border];
 }
+/** A worker's rank. */
+static inline uint32_t weir__dealt_rank(uint32_t rank_count, uint32_t worker_count,
+                                        uint32_t worker) {
+    assert(worker < worker_count);
+    return (uint32_t)((uint64_t)worker * rank_count / worker_count);
+}
+/** Whether what goes from one worker to another is a message between ranks. */
+static inline bool weir__crosses_ranks(const struct weir_simulate_options *costs,
+                                       uint32_t worker_count, uint32_t from, uint32_t to) {
+    if (costs->ranks == NULL || from == UINT32_MAX || to == UINT32_MAX) return false;
+    uint32_t ranks = costs->ranks->rank_count;
+    return weir__dealt_rank(ranks, worker_count, from) != weir__dealt_rank(ranks, worker_count, to);
+}
+/** Adds what links cannot be between ranks of so many workers to `faults`. */
+void weir__check_rank_links(const struct weir_rank_links *ranks, uint32_t worker_count,
+                            struct weir_faults *faults);
+/** What bytes cost from one worker to another. */
+const struct weir_link_cost *weir__link_between(const struct weir_simulate_options *costs,
+                                                uint32_t worker_count, uint32_t from, uint32_t to);
 /** How long bytes take between two workers, either of which may be UINT32_MAX: nobody. */
 double weir__copy_seconds(const struct weir_simulate_options *costs, uint32_t worker_count,
                           uint32_t from, uint32_t to, uint64_t bytes);

@@ -72,12 +72,21 @@ void weir__unit_seconds(double seconds[WEIR_KIND_COUNT]) {
         seconds[kind] = weir__kinds[kind].in_step ? weir__kinds[kind].units : 0.0;
 }
 
+const struct weir_link_cost *weir__link_between(const struct weir_simulate_options *costs,
+                                                uint32_t worker_count, uint32_t from, uint32_t to) {
+    const struct weir_rank_links *ranks = costs->ranks;
+    assert(from < worker_count && to < worker_count);
+    if (weir__crosses_ranks(costs, worker_count, from, to))
+        return &ranks->costs[(size_t)weir__dealt_rank(ranks->rank_count, worker_count, from) *
+                                 ranks->rank_count +
+                             weir__dealt_rank(ranks->rank_count, worker_count, to)];
+    return costs->links != NULL ? &costs->links[(size_t)from * worker_count + to] : &costs->link;
+}
+
 double weir__copy_seconds(const struct weir_simulate_options *costs, uint32_t worker_count,
                           uint32_t from, uint32_t to, uint64_t bytes) {
     if (from == to || from == UINT32_MAX || to == UINT32_MAX) return 0.0;
-    assert(from < worker_count && to < worker_count);
-    const struct weir_link_cost *link = &costs->link;
-    if (costs->links != NULL) link = &costs->links[(size_t)from * worker_count + to];
+    const struct weir_link_cost *link = weir__link_between(costs, worker_count, from, to);
     return link->latency + (double)bytes * link->seconds_per_byte;
 }
 

@@ -5,6 +5,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+/* A wait yields the processor so often, and then sleeps. */
+enum { YIELDS = 200, NAP_US = 200 };
 
 /* ---- rounds ---- */
 
@@ -13,14 +17,20 @@ void weir__allreduce_begin(struct weir__allreduce *exchange) {
     exchange->distance = 1;
 }
 
+static uint32_t ranks_of(const struct weir_world *world, const struct weir__allreduce *exchange) {
+    return exchange->count > 0 ? exchange->count : world->rank_count;
+}
+
 static int begin_round(const struct weir_world *world, struct weir__allreduce *exchange) {
-    uint32_t ranks = world->rank_count, far = exchange->distance;
-    assert(far < ranks);
+    uint32_t ranks = ranks_of(world, exchange), far = exchange->distance;
+    uint32_t own = world->rank - exchange->first;
+    assert(far < ranks && own < ranks);
     const struct weir_message in = {.data = exchange->other,
                                     .bytes = exchange->bytes,
-                                    .peer = (world->rank + ranks - far) % ranks};
-    const struct weir_message out = {
-        .data = exchange->own, .bytes = exchange->bytes, .peer = (world->rank + far) % ranks};
+                                    .peer = exchange->first + (own + ranks - far) % ranks};
+    const struct weir_message out = {.data = exchange->own,
+                                     .bytes = exchange->bytes,
+                                     .peer = exchange->first + (own + far) % ranks};
     int status = world->calls->receive(world->context, &in, &exchange->receive);
     if (status != WEIR_OK) return status;
     status = world->calls->send(world->context, &out, &exchange->send);
@@ -52,7 +62,7 @@ static int end_round(const struct weir_world *world, struct weir__allreduce *exc
 int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce *exchange,
                           bool *over) {
     *over = false;
-    while (exchange->distance < world->rank_count) {
+    while (exchange->distance < ranks_of(world, exchange)) {
         int status = exchange->under_way ? WEIR_OK : begin_round(world, exchange);
         if (status != WEIR_OK) return status;
         if ((status = end_round(world, exchange)) != WEIR_OK || exchange->under_way) return status;
@@ -62,12 +72,16 @@ int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce
 }
 
 int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange) {
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
     bool over = false;
-    int status = WEIR_OK;
+    int status = world->calls->open(world->context, 1);
     weir__allreduce_begin(exchange);
-    while (!over && status == WEIR_OK) {
+    for (uint32_t turn = 0; !over && status == WEIR_OK; turn++) {
         status = weir__allreduce_go_on(world, exchange, &over);
-        if (!over) sched_yield();
+        if (!over && turn >= YIELDS)
+            (void)nanosleep(&nap, NULL);
+        else if (!over)
+            sched_yield();
     }
     return status;
 }
@@ -101,19 +115,20 @@ static void merge_votes(unsigned char *own, const unsigned char *other, size_t b
     memcpy(own, &mine, bytes);
 }
 
-static int exchange_votes(const struct weir_world *world, struct vote *vote) {
+static int exchange_votes(const struct weir_world *world, uint32_t first, uint32_t count,
+                          struct vote *vote) {
     struct vote other;
     struct weir__allreduce exchange = {.own = (unsigned char *)vote,
                                        .other = (unsigned char *)&other,
                                        .bytes = sizeof *vote,
-                                       .merge = merge_votes};
-    int status = world->calls->open(world->context, 1);
-    return status != WEIR_OK ? status : weir__allreduce_wait(world, &exchange);
+                                       .merge = merge_votes,
+                                       .first = first,
+                                       .count = count};
+    return weir__allreduce_wait(world, &exchange);
 }
 
-int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
-                      struct weir_faults *faults) {
-    if (world == NULL) return status;
+static int agree(const struct weir_world *world, uint32_t first, uint32_t count, int status,
+                 uint64_t digest, const char *what, struct weir_faults *faults) {
     struct vote vote = {.digest_least = status == WEIR_OK ? digest : UINT64_MAX,
                         .digest_most = status == WEIR_OK ? digest : 0,
                         .failed = status == WEIR_OK ? 0 : world->rank + 1,
@@ -121,7 +136,7 @@ int weir__world_agree(const struct weir_world *world, int status, uint64_t diges
     const char *why = faults != NULL && faults->kept > 0 ? faults->lines[faults->kept - 1]
                                                          : weir_status_text(status);
     snprintf(vote.why, sizeof vote.why, "%s", why);
-    int told = exchange_votes(world, &vote);
+    int told = exchange_votes(world, first, count, &vote);
     if (status != WEIR_OK) return status;
     if (told != WEIR_OK) {
         weir_faults_add(faults, "the ranks cannot be asked: %s",
@@ -135,4 +150,39 @@ int weir__world_agree(const struct weir_world *world, int status, uint64_t diges
     if (vote.digest_least == vote.digest_most) return WEIR_OK;
     weir_faults_add(faults, "the ranks have different %s", what);
     return WEIR_ERR_CONFIG;
+}
+
+int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
+                      struct weir_faults *faults) {
+    if (world == NULL) return status;
+    return agree(world, 0, world->rank_count, status, digest, what, faults);
+}
+
+int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint32_t count,
+                            uint64_t digest, const char *what, struct weir_faults *faults) {
+    assert(count > 0 && first + count <= world->rank_count);
+    return agree(world, first, count, WEIR_OK, digest, what, faults);
+}
+
+/* ---- telling all ---- */
+
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes) {
+    struct weir__allreduce exchange = {.own = data,
+                                       .other = weir__acquire(allocator, bytes, 1),
+                                       .bytes = bytes,
+                                       .merge = weir__allreduce_join};
+    assert(data != NULL && bytes > 0);
+    if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__allreduce_wait(world, &exchange);
+    weir__release(allocator, exchange.other, bytes, 1);
+    return status;
+}
+
+int weir__world_share(const struct weir_world *world, uint64_t *number) {
+    if (world == NULL) return WEIR_OK;
+    uint64_t told = world->rank == 0 ? *number : 0;
+    int status = weir__world_gather(world, NULL, &told, sizeof told);
+    if (status == WEIR_OK) *number = told;
+    return status;
 }

@@ -14,7 +14,8 @@ struct weir__allreduce {
     unsigned char *own, *other; /**< what is known here; what comes */
     size_t bytes;
     void (*merge)(unsigned char *own, const unsigned char *other, size_t bytes);
-    uint32_t distance; /**< of this round; the number of ranks or more: it is over */
+    uint32_t first, count; /**< the ranks that take part; no `count`: all */
+    uint32_t distance;     /**< of this round; the number of ranks or more: it is over */
     bool under_way, sent, received;
     struct weir_request send, receive;
 };
@@ -24,10 +25,9 @@ struct weir__allreduce {
 void weir__allreduce_begin(struct weir__allreduce *exchange);
 int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce *exchange,
                           bool *over);
-/** Both; blocks. */
+/** Both, to the end: blocks, and sleeps where that takes long. Opens channel 0. */
 int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange);
-
-/** A merge for tables: of what each rank brings, and leaves zero elsewhere. */
+/** A merge for bytes that one rank alone brings, and that are 0 on the others. */
 void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t bytes);
 
 /** Every rank comes with its status, and a digest of what must be the same: of `what`, as in "the
@@ -36,4 +36,17 @@ void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t
  * blocks. `world` may be NULL: the own status. */
 int weir__world_agree(const struct weir_world *world, int status, uint64_t digest, const char *what,
                       struct weir_faults *faults);
+/** The same among `count` ranks from `first` on, of which this is one, none with a failure. */
+int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint32_t count,
+                            uint64_t digest, const char *what, struct weir_faults *faults);
+
+/** Every rank comes with the same number of bytes, all 0 but for what it alone has to say; each
+ * leaves with what all said. Collective; blocks. The world's failures, WEIR_ERR_OUT_OF_MEMORY. */
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes);
+
+/** Every rank gets rank 0's number. Collective; blocks. Fails as that does; `world` may be NULL: the
+ * own number. */
+int weir__world_share(const struct weir_world *world, uint64_t *number);
+
 #endif

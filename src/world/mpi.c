@@ -4,8 +4,11 @@
  * which is why receives ask for any tag.
  *
  * Errors are returned and not fatal from MPI_Init_thread on; what that call itself cannot do, MPI
- * libraries end the process for. */
+ * libraries end the process for. Once a peer is lost MPI is left alone, since it may hang, or read
+ * what is not there any more. */
 #include "weir_world.h"
+#include "world/beats.h"
+#include "world/hold.h"
 #include "world/world.h"
 
 #include <stdio.h>
@@ -19,7 +22,8 @@ struct mpi_world {
     struct weir__mpi_comm **channels;
     uint32_t channel_count, channel_capacity;
     uint32_t rank, rank_count;
-    bool owned; /* MPI was started here, and is ended here */
+    bool owned;                /* MPI was started here, and is ended here */
+    struct weir__beats *beats; /* NULL: nobody is watched over */
     char reason[WEIR__MPI_ERROR_BYTES + 128];
 };
 
@@ -31,9 +35,16 @@ struct pending {
     uint32_t peer, channel;
     bool receives, arrived;
 };
-_Static_assert(sizeof(struct pending) <= sizeof(struct weir_request), "a request has its place");
+_Static_assert(sizeof(struct pending) <= sizeof(struct weir_request), "a request has its door");
 
-enum { CANCEL_TESTS_MAX = 1000 };
+enum { CANCEL_TESTS_MAX = 1000, WAIT_LOST_MS = 500 };
+
+/* A call of MPI, whose error is the value. */
+#define CALL(world, call, ...) guarded((weir__hold_enter(), (world)->mpi.calls.call(__VA_ARGS__)))
+static int guarded(int error) {
+    weir__hold_leave();
+    return error;
+}
 
 /* ---- errors ---- */
 
@@ -49,10 +60,17 @@ static void join_lines(char *text) {
     text[used] = '\0';
 }
 
+static int fail_lost(struct mpi_world *world) {
+    weir__beats_tell(world->beats, world->reason, sizeof world->reason);
+    return WEIR_ERR_PEER;
+}
+
+/* What MPI says of a peer that is gone is not who it was. */
 static int fail(struct mpi_world *world, const char *call, int error) {
     char text[WEIR__MPI_ERROR_BYTES] = "";
     int length = 0;
     assert(error != WEIR__MPI_SUCCESS);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
     if (world->mpi.calls.error_string(error, text, &length) != WEIR__MPI_SUCCESS || text[0] == '\0')
         snprintf(text, sizeof text, "error %d", error);
     snprintf(world->reason, sizeof world->reason, "%s: %s", call, text);
@@ -63,6 +81,7 @@ static int fail(struct mpi_world *world, const char *call, int error) {
 static int fail_message(struct mpi_world *world, const struct pending *pending, const char *call,
                         int error) {
     char text[sizeof world->reason];
+    if (weir__beats_wait_lost(world->beats, WAIT_LOST_MS)) return fail_lost(world);
     (void)fail(world, call, error);
     snprintf(text, sizeof text, "%s", world->reason);
     snprintf(world->reason, sizeof world->reason, "a %s rank %u on channel %u: %.500s",
@@ -78,11 +97,11 @@ static const char *reason(void *context) {
 /* ---- channels ---- */
 
 static int add_channel(struct mpi_world *world, uint32_t channel) {
-    const struct weir__mpi_calls *mpi = &world->mpi.calls;
-    int error = mpi->comm_dup(WEIR__MPI_COMM_WORLD, &world->channels[channel]);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
+    int error = CALL(world, comm_dup, WEIR__MPI_COMM_WORLD, &world->channels[channel]);
     if (error != WEIR__MPI_SUCCESS) return fail(world, "MPI_Comm_dup", error);
     world->channel_count = channel + 1;
-    error = mpi->comm_set_errhandler(world->channels[channel], WEIR__MPI_ERRORS_RETURN);
+    error = CALL(world, comm_set_errhandler, world->channels[channel], WEIR__MPI_ERRORS_RETURN);
     return error == WEIR__MPI_SUCCESS ? WEIR_OK : fail(world, "MPI_Comm_set_errhandler", error);
 }
 
@@ -134,9 +153,10 @@ static int send(void *context, const struct weir_message *message, struct weir_r
     struct mpi_world *world = context;
     struct pending pending = begin(world, message, false);
     assert(message->tag <= WEIR_TAG_MOST);
-    int error = world->mpi.calls.isend(message->data, (int64_t)message->bytes, WEIR__MPI_BYTE,
-                                       (int)message->peer, (int)message->tag,
-                                       world->channels[message->channel], &pending.request);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
+    int error = CALL(world, isend, message->data, (int64_t)message->bytes, WEIR__MPI_BYTE,
+                     (int)message->peer, (int)message->tag, world->channels[message->channel],
+                     &pending.request);
     if (error != WEIR__MPI_SUCCESS) return fail_message(world, &pending, "MPI_Isend", error);
     store(&pending, request);
     return WEIR_OK;
@@ -146,9 +166,10 @@ static int receive(void *context, const struct weir_message *message,
                    struct weir_request *request) {
     struct mpi_world *world = context;
     struct pending pending = begin(world, message, true);
-    int error = world->mpi.calls.irecv(message->data, (int64_t)message->bytes, WEIR__MPI_BYTE,
-                                       (int)message->peer, WEIR__MPI_ANY_TAG,
-                                       world->channels[message->channel], &pending.request);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
+    int error = CALL(world, irecv, message->data, (int64_t)message->bytes, WEIR__MPI_BYTE,
+                     (int)message->peer, WEIR__MPI_ANY_TAG, world->channels[message->channel],
+                     &pending.request);
     if (error != WEIR__MPI_SUCCESS) return fail_message(world, &pending, "MPI_Irecv", error);
     store(&pending, request);
     return WEIR_OK;
@@ -161,7 +182,8 @@ static int progress(struct mpi_world *world, struct pending *pending, bool *ende
     struct weir__mpi_status status = {0};
     int flag = 0, stopped = 0;
     int64_t bytes = 0;
-    int error = mpi->test(&pending->request, &flag, &status);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
+    int error = CALL(world, test, &pending->request, &flag, &status);
     if (error != WEIR__MPI_SUCCESS) return fail_message(world, pending, "MPI_Test", error);
     *ended = flag != 0;
     *cancelled = false;
@@ -211,7 +233,8 @@ static int cancel(void *context, struct weir_request *request, bool *ended) {
     assert(pending.receives);
     *ended = false;
     if (pending.arrived) return WEIR_OK;
-    int error = world->mpi.calls.cancel(&pending.request);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
+    int error = CALL(world, cancel, &pending.request);
     if (error != WEIR__MPI_SUCCESS) return fail_message(world, &pending, "MPI_Cancel", error);
     for (uint32_t i = 0; i < CANCEL_TESTS_MAX && !cancelled && !pending.arrived; i++) {
         bool over;
@@ -227,7 +250,8 @@ static int cancel(void *context, struct weir_request *request, bool *ended) {
 
 static void abort_all(void *context, int exit_status) {
     struct mpi_world *world = context;
-    (void)world->mpi.calls.abort(WEIR__MPI_COMM_WORLD, exit_status);
+    weir__beats_abort(world->beats, exit_status);
+    (void)CALL(world, abort, WEIR__MPI_COMM_WORLD, exit_status);
     _exit(exit_status); /* MPI may return, but promises nothing then */
 }
 
@@ -237,12 +261,14 @@ static void release(struct mpi_world *world) {
     weir__release(world->allocator, world, 1, sizeof *world);
 }
 
-/* Nobody is there to be told of errors here. */
+/* Nobody is there to be told of errors here. Goodbye comes last: a rank that is lost before would
+ * keep the others in MPI. */
 static void close_world(void *context) {
     struct mpi_world *world = context;
-    const struct weir__mpi_calls *mpi = &world->mpi.calls;
-    for (uint32_t i = 0; i < world->channel_count; i++) (void)mpi->comm_free(&world->channels[i]);
-    if (world->owned) (void)mpi->finalize();
+    for (uint32_t i = 0; i < world->channel_count && !weir__beats_has_lost(world->beats); i++)
+        (void)CALL(world, comm_free, &world->channels[i]);
+    if (world->owned && !weir__beats_has_lost(world->beats)) (void)CALL(world, finalize);
+    weir__beats_end(world->beats);
     release(world);
 }
 
@@ -351,19 +377,103 @@ static int join(struct mpi_world *world, const struct weir__launch *launch,
     return status != WEIR_OK ? status : check_launch(world, out, launch, faults);
 }
 
-static int open_world(struct mpi_world *world, const char *library,
-                      const struct weir__launch *launch, struct weir_faults *faults,
-                      struct weir_world *out) {
-    int status = weir__mpi_open(library, faults, &world->mpi);
-    if (status != WEIR_OK) return status;
-    status = start(world, faults);
-    if (status == WEIR_OK && (status = join(world, launch, faults, out)) == WEIR_OK) return WEIR_OK;
-    if (world->owned) (void)world->mpi.calls.finalize();
+/* ---- who is watched over ---- */
+
+static int begin_beats(struct mpi_world *world, const struct weir_world_options *options,
+                       struct weir_faults *faults) {
+    char host[sizeof((struct weir__door *)NULL)->host] = "";
+    if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "an unknown host");
+    const struct weir__beats_options beats = {.allocator = world->allocator,
+                                              .host = host,
+                                              .peer_timeout = options->peer_timeout,
+                                              .lost = options->lost,
+                                              .context = options->context};
+    int status = weir__beats_begin(&beats, &world->beats);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "no thread can be made to watch over the other ranks: %s",
+                        weir_status_text(status));
     return status;
 }
 
-int weir_world_mpi(const struct weir_allocator *allocator, const char *library,
+static int gather(struct mpi_world *world, const void *own, void *all, size_t bytes,
+                  struct weir_faults *faults) {
+    int error = CALL(world, allgather, own, (int)bytes, WEIR__MPI_BYTE, all, (int)bytes,
+                     WEIR__MPI_BYTE, WEIR__MPI_COMM_WORLD);
+    return error == WEIR__MPI_SUCCESS ? WEIR_OK : fail_start(world, "MPI_Allgather", error, faults);
+}
+
+/* Connections that there are not. */
+struct unwatched {
+    uint32_t count, first;
+};
+
+static void warn(const struct mpi_world *world, const struct unwatched *all,
+                 struct weir_world *out) {
+    uint32_t count = 0, from = 0;
+    for (uint32_t r = world->rank_count; r-- > 0;) {
+        count += all[r].count;
+        if (all[r].count > 0) from = r;
+    }
+    if (count == 0) return;
+    snprintf(out->warning, sizeof out->warning,
+             "rank %u cannot be reached by rank %u over TCP (%u pair%s so; a firewall?): whether "
+             "they live is known by MPI alone, which may wait for a dead one for ever",
+             all[from].first, from, (count + 1) / 2, weir__s((count + 1) / 2));
+}
+
+/* In the memory for doors there is room for gaps too. */
+static int meet(struct mpi_world *world, struct weir__door *doors, struct weir_faults *faults,
+                struct weir_world *out) {
+    struct unwatched own, *all = (struct unwatched *)doors;
+    int status = gather(world, weir__beats_door(world->beats), doors, sizeof *doors, faults);
+    if (status != WEIR_OK) return status;
+    status = weir__beats_meet(world->beats, world->rank, world->rank_count, doors, &own.count,
+                              &own.first);
+    if (status != WEIR_OK) {
+        snprintf(world->reason, sizeof world->reason, "%s", weir_status_text(status));
+        if (weir__beats_has_lost(world->beats)) (void)fail_lost(world);
+        weir_faults_add(faults, "the ranks do not come together: %.300s", world->reason);
+        return status;
+    }
+    if ((status = gather(world, &own, all, sizeof own, faults)) != WEIR_OK) return status;
+    weir__beats_settle(world->beats);
+    warn(world, all, out);
+    return WEIR_OK;
+}
+
+static int watch_over(struct mpi_world *world, const struct weir_world_options *options,
+                      struct weir_faults *faults, struct weir_world *out) {
+    _Static_assert(sizeof(struct unwatched) <= sizeof(struct weir__door), "gaps fit among doors");
+    struct weir__door *doors = weir__acquire(world->allocator, world->rank_count, sizeof *doors);
+    if (doors == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (options->lost != NULL) weir__hold_begin(options->peer_timeout);
+    int status = meet(world, doors, faults, out);
+    weir__release(world->allocator, doors, world->rank_count, sizeof *doors);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static int open_world(struct mpi_world *world, const struct weir_world_options *options,
+                      const struct weir__launch *launch, struct weir_faults *faults,
+                      struct weir_world *out) {
+    int status = weir__mpi_open(options->library, faults, &world->mpi);
+    if (status != WEIR_OK) return status;
+    if (options->lost != NULL) weir__hold_hear_launcher();
+    if ((status = begin_beats(world, options, faults)) != WEIR_OK) return status;
+    if ((status = start(world, faults)) != WEIR_OK) goto fail_beats;
+    if ((status = join(world, launch, faults, out)) != WEIR_OK) goto fail_joined;
+    if ((status = watch_over(world, options, faults, out)) == WEIR_OK) return WEIR_OK;
+fail_joined:
+    if (world->owned && !weir__beats_has_lost(world->beats)) (void)CALL(world, finalize);
+fail_beats:
+    weir__beats_end(world->beats);
+    return status;
+}
+
+int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_world_options *options,
                    struct weir_faults *faults, struct weir_world *world) {
+    static const struct weir_world_options fallback = WEIR_WORLD_OPTIONS_INIT;
     static const struct weir_world_calls calls = {
         .size = sizeof calls,
         .open = open_channels,
@@ -377,6 +487,14 @@ int weir_world_mpi(const struct weir_allocator *allocator, const char *library,
     };
     const struct weir__launch launch = weir__launch_read();
     assert(world != NULL);
+    if (options == NULL) options = &fallback;
+    if (!weir__is_sized(options) || !(options->peer_timeout > 0)) {
+        weir_faults_add(faults,
+                        "the world's options: a time-out of %g s, or the member `size`, is "
+                        "not right: begin with WEIR_WORLD_OPTIONS_INIT",
+                        weir__is_sized(options) ? options->peer_timeout : 0.0);
+        return WEIR_ERR_ARGUMENT;
+    }
     weir__world_of_one(world);
     if (launch.by == NULL || launch.size == 1) return WEIR_OK;
     struct mpi_world *context = weir__acquire(allocator, 1, sizeof *context);
@@ -385,7 +503,7 @@ int weir_world_mpi(const struct weir_allocator *allocator, const char *library,
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     context->allocator = allocator;
-    int status = open_world(context, library, &launch, faults, world);
+    int status = open_world(context, options, &launch, faults, world);
     world->calls = &calls;
     world->context = context;
     if (status == WEIR_OK) return WEIR_OK;

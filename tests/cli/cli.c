@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The installed command, run and read. */
 #include "cli/cli.h"
+#include "io/archive.h"
 #include "io/io_faults.h"
 
 #include <errno.h>
@@ -177,12 +178,13 @@ struct weir__safetensors *cli_open(const char *path) {
 
 int64_t cli_saved_step(const char *path) {
     if (access(path, F_OK) != 0) return -1;
-    struct weir__safetensors *file = cli_open(path);
-    if (file == NULL) return -2;
-    const char *step = weir__safetensors_metadata(file, "step");
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__archive *file;
+    if (!EXPECT_STATUS(weir__archive_open(&io, path, &file), WEIR_OK)) return -2;
+    const char *step = weir__archive_metadata(file, "step");
     int64_t number = step == NULL ? -2 : strtoll(step, NULL, 10);
     if (step == NULL) TEST_FAIL("%s: no step in its metadata", path);
-    weir__safetensors_close(file);
+    weir__archive_close(file);
     return number;
 }
 
@@ -256,4 +258,11 @@ double cli_number(const json_t *object, const char *key) {
     if (json_is_number(value)) return json_number_value(value);
     TEST_FAIL("'%s' is %s", key, value == NULL ? "missing" : "no number");
     return NAN;
+}
+
+void cli_same_exported(struct cli_run *run, const char *alone, const char *together) {
+    char exported[600];
+    snprintf(exported, sizeof exported, "%s.exported", together);
+    CLI_CODE(run, 0, "export --load %s --out %s", together, exported);
+    cli_same_files(alone, exported);
 }

@@ -78,6 +78,8 @@ struct weir__safetensors *cli_open(const char *path);
 char *cli_read(const char *path, size_t *bytes);
 /** Fails the test unless both files hold the same bytes. */
 bool cli_same_files(const char *a, const char *b);
+/** The same of `alone` and the one file that `weir export` makes of `together`, a folder. */
+void cli_same_exported(struct cli_run *run, const char *alone, const char *together);
 /** One JSON document; NULL (and the test failed) if it is none. json_decref it. */
 json_t *cli_json(const char *path);
 /** A file of JSON lines as an array; json_decref it. */

@@ -15,9 +15,10 @@
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'")
 
 /* In the help's order; the last three explain the others. */
-static const char *const subcommands[] = {
-    "train",   "generate", "eval",     "predict",  "grad",   "init", "describe", "layers",
-    "profile", "plan",     "simulate", "schedule", "doctor", "help", "man",      "completion"};
+static const char *const subcommands[] = {"train",    "generate",  "eval",     "predict", "grad",
+                                          "init",     "export",    "describe", "layers",  "profile",
+                                          "plan",     "simulate",  "schedule", "launch",  "doctor",
+                                          "help",     "man",       "completion"};
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], EXPLAINING = 3 };
 
 static bool has(const char *program) {
@@ -230,7 +231,7 @@ static void test_examples_use_options_that_there_are(void) {
         output, sizeof output,
         "sed -e ':a' -e '/\\\\$/N; s/\\\\\\n//; ta' README.md docs/*.md | "
         "sed -n 's/^    \\(\\$ \\)\\{0,1\\}\\(zig-out\\/bin\\/\\)\\{0,1\\}weir "
-        "\\([a-z]*\\) /\\3 /p' | sed 's/#.*//; s/|.*//' | while read -r name rest; do "
+        "\\([a-z]*\\) /\\3 /p' | sed 's/#.*//; s/|.*//; s/ -- .*//' | while read -r name rest; do "
         "for word in $rest; do case $word in --*) \"%s/bin/weir\" $name --help | "
         "grep -q -e \"^  $word \" -e \"^  $word\\$\" || echo \"$name $word\" ;; esac; done; "
         "echo seen >&2; done 2>%s/seen; test $(wc -l <%s/seen) -gt 12 || echo too few",

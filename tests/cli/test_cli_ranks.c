@@ -2,10 +2,12 @@
 /*
  * Goal: `mpiexec -n R weir train` trains as one process does, and what cannot be done so is refused
  * once, and soon. Method: the installed command by whatever MPI is here (--mpi, or an mpiexec on
- * PATH), on one host; files are compared byte for byte.
+ * PATH), on one host; what is saved is compared byte for byte, as one file.
  */
 #include "cli/cli.h"
 #include "net/cpu/level.h"
+
+#include "io/archive.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -62,9 +64,9 @@ static void test_ranks_save_what_one_process_saves(void) {
         if (!run_ranks(&run, folder, ranks, arguments)) return;
         if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
         EXPECT(strstr(run.output, "update") != NULL);
-        cli_same_files(alone, together);
+        cli_same_exported(&run, alone, together);
     }
-    /* and goes on alone from half of the way, to the same end */
+    /* and goes on from half of the way, to the same end: alone, and by another number */
     snprintf(arguments, sizeof arguments,
              "train --data %s " RUN " --stages 3 --steps 3 --lr-schedule constant --save %s",
              cli_text(), together);
@@ -74,6 +76,12 @@ static void test_ranks_save_what_one_process_saves(void) {
     CLI_CODE(&run, 0, "train --data %s " RUN " --lr-schedule constant --save %s", cli_text(),
              alone);
     cli_same_files(alone, resumed);
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " RUN " --stages 2 --lr-schedule constant --resume %s", cli_text(),
+             together);
+    run_ranks(&run, folder, 2, arguments);
+    EXPECT_EQ_INT(run.code, 0);
+    cli_same_exported(&run, alone, together);
 }
 
 static void test_without_options_each_rank_has_one_worker(void) {
@@ -91,7 +99,130 @@ static void test_without_options_each_rank_has_one_worker(void) {
         EXPECT(strstr(pipeline + 1, " stages on 2 workers, ") == NULL);
     CLI_CODE(&run, 0, "train --data %s " CLI_TRAIN " --steps 3 --workers 2 --stages 2 --save %s",
              cli_text(), alone);
-    cli_same_files(alone, together);
+    cli_same_exported(&run, alone, together);
+}
+
+/* Names of the folder's entries into `run.output`. */
+static void expect_files(const char *folder, const char *names, const char *wanted) {
+    test_shell(run.output, sizeof run.output, "cd '%s' && printf '%%s ' $(ls -d %s)", folder,
+               names);
+    EXPECT_EQ_STR(run.output, wanted);
+}
+
+static void test_the_newest_stay_and_have_another_name(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], named[512];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(named, sizeof named, "%s/k", folder);
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " RUN " --stages 2 --save-every 2 --keep 2 --save k", cli_text());
+    if (!run_ranks(&run, folder, 2, arguments)) return;
+    EXPECT_EQ_INT(run.code, 0);
+    expect_files(folder, "k*", "k k-4 k-6 ");
+    CLI_CODE(&run, 0, "train --data %s " RUN " --save %s", cli_text(), alone);
+    cli_same_exported(&run, alone, named);
+    /* a resumed run goes on with them, and leaves nothing of them behind */
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " CLI_TRAIN " --layers 4 --steps 10 --plan given --chunks 4 --stages "
+             "3 --save-every 2 --keep 2 --resume k",
+             cli_text());
+    run_ranks(&run, folder, 3, arguments);
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT_EQ_INT(cli_saved_step(named), 10);
+    test_shell(run.output, sizeof run.output, "rm -f '%s'/k.exported", folder);
+    expect_files(folder, "k*", "k k-10 k-8 ");
+    test_shell(run.output, sizeof run.output, "ls '%s/k' | wc -l", folder);
+    EXPECT_EQ_INT(atoi(run.output), 3 + 1);
+}
+
+/* Of all validations the one that one process finds; and a resumed run knows how good it was. */
+static void test_the_best_is_that_of_one_process(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512], name[600];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    for (int i = 0; i < 2; i++) {
+        const char *from = i > 0 ? " --lr 0.5 --steps 12 --resume" : " --steps 6 --save";
+        snprintf(arguments, sizeof arguments,
+                 "train --data %s " CLI_TRAIN " --layers 4 --plan given --chunks 4 --stages 2 "
+                 "--lr-schedule constant --eval-every 2 --keep-best%s %s",
+                 cli_text(), from, together);
+        if (!run_ranks(&run, folder, 2, arguments)) return;
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        CLI_CODE(&run, 0,
+                 "train --data %s " CLI_TRAIN " --layers 4 --plan given --chunks 4 --stages 2 "
+                 "--lr-schedule constant --eval-every 2 --keep-best%s %s",
+                 cli_text(), from, alone);
+        snprintf(name, sizeof name, "%s-best", alone);
+        int64_t step = cli_saved_step(name);
+        EXPECT(step > 0);
+        CLI_CODE(&run, 0, "export --load %s-best --out %s-b", together, together);
+        snprintf(arguments, sizeof arguments, "%s-b", together);
+        cli_same_files(name, arguments);
+        cli_same_exported(&run, alone, together);
+        test_shell(run.output, sizeof run.output, "rm -f '%s'.exported '%s'-b", together, together);
+    }
+}
+
+/* From some moment on the files of one rank may hold no more than 400 bytes. */
+static void test_a_save_that_fails_on_one_rank_is_told_and_leaves_the_former(void) {
+    const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
+    char text[2048], saved[512];
+    snprintf(text, sizeof text, "train --data %s " CLI_TRAIN " --steps 1", cli_text());
+    if (!run_ranks(&run, folder, 2, text)) return; /* or there is an MPI */
+    test_shell(run.output, sizeof run.output, "command -v prlimit");
+    if (run.output[0] != '/') SKIP("there is no prlimit");
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    snprintf(text, sizeof text,
+             "train --data %s " CLI_TRAIN " --steps 100000000 --save-every 20 --save saved "
+             "--quiet",
+             cli_text());
+    run.code = test_shell(
+        run.output, sizeof run.output,
+        "{ cd '%s' && %s -n 2 sh -c 'echo $$ > pid.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "
+        "\"%s/bin/weir\" %s' 2> said & P=$!; w() { I=0; while ! eval \"$1\" && [ $I -lt 600 ]; do "
+        "sleep 0.1; I=$((I+1)); done; }; w '[ -e saved/" WEIR__ARCHIVE_INDEX " ]'; "
+        "prlimit --fsize=400:400 -p $(cat pid.1); w 'grep -q warning said'; "
+        "kill -TERM $(cat pid.0); wait $P; C=$?; cut -c1-300 said; exit $C; }",
+        folder, launcher(), prefix, text);
+    EXPECT_EQ_INT(run.code, 1);
+    EXPECT_CONTAINS(run.output, "weir: train: warning: the save after update");
+    EXPECT_CONTAINS(run.output, "failed: rank 1: cannot write saved/part-");
+    int64_t step = cli_saved_step(saved);
+    EXPECT(step > 0 && step % 20 == 0);
+    test_shell(run.output, sizeof run.output, "ls '%s' | wc -l", saved);
+    EXPECT_EQ_INT(atoi(run.output), 2 + 1);
+    CLI_CODE(&run, 0, "export --load %s --out %s.file", saved, saved);
+}
+
+/* One process with the groups, and replicas of one and of two ranks. */
+static void test_replicas_save_what_one_process_saves(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    CLI_CODE(&run, 0, "train --data %s " RUN " --gradient-groups 2 --stages 2 --save %s",
+             cli_text(), alone);
+    for (uint32_t ranks = 2; ranks <= 4 && !test_has_failed(); ranks += 2) {
+        snprintf(arguments, sizeof arguments,
+                 "train --data %s " RUN " --gradient-groups 2 --replicas 2 --save %s", cli_text(),
+                 together);
+        if (!run_ranks(&run, folder, ranks, arguments)) return;
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        EXPECT_CONTAINS(run.output, "2 replicas, 2 groups of gradients");
+        cli_same_exported(&run, alone, together);
+    }
+    CLI_CODE(&run, 0, "train --data %s " RUN " --gradient-groups 1 --resume %s", cli_text(),
+             together);
+    EXPECT_CONTAINS(run.output, "--gradient-groups is 1, but");
+}
+
+static void test_replicas_without_their_processes_are_told_how_to_start(void) {
+    CLI_CODE(&run, 2, "train --data %s " RUN " --replicas 4", cli_text());
+    EXPECT_CONTAINS(run.output, "there is 1: start them by mpiexec -n 4 weir train");
+    CLI_CODE(&run, 2, "train --data %s " RUN " --gradient-groups 8", cli_text());
+    EXPECT_CONTAINS(run.output, "cannot be 8 groups of gradients: give gradient_groups 2");
+    CLI_CODE(&run, 0, "plan --layers 4 --chunks 4 --replicas 2 --workers 4 --gradient-groups 4");
 }
 
 /* Rank 1 alone is told to end, when rank 0 has saved; all save the same update and end so. */
@@ -107,7 +238,8 @@ static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
     run.code = test_shell(
         run.output, sizeof run.output,
         "{ cd '%s' && %s -n 2 sh -c 'echo $$ > pid.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "
-        "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved ] && [ $I -lt 600 ]; do sleep 0.1; "
+        "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved/" WEIR__ARCHIVE_INDEX
+        " ] && [ $I -lt 600 ]; do sleep 0.1; "
         "I=$((I+1)); done; kill -TERM $(cat pid.1); wait $P; }",
         folder, launcher(), prefix, text);
     EXPECT_EQ_INT(run.code, 128 + SIGTERM);
@@ -162,13 +294,92 @@ static void test_what_is_for_one_process_is_refused_once(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
     if (!run_ranks(&run, folder, 2, "layers")) return;
-    EXPECT(strstr(run.output, "only 'train' runs over several") != NULL);
-    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --keep-best", cli_text());
+    EXPECT(strstr(run.output, "only 'train' and 'doctor' run over several") != NULL);
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --device cpu,cpu", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
-    const char *first = strstr(run.output, "--keep-best: not over several processes");
+    const char *first = strstr(run.output, "--device: not over several processes");
     if (EXPECT(first != NULL))
-        EXPECT(strstr(first + 1, "--keep-best: not over several processes") == NULL);
+        EXPECT(strstr(first + 1, "--device: not over several processes") == NULL);
+}
+
+static json_t *doctors_file(const char *folder) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/doctor.json", folder);
+    return json_load_file(path, 0, NULL);
+}
+
+static void test_doctor_measures_what_lies_between_ranks(void) {
+    const char *folder = test_temporary_directory();
+    if (!run_ranks(&run, folder, 3, "doctor --json doctor.json")) return;
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    const char *ranks = strstr(run.output, "ranks       3 on 1 host");
+    if (EXPECT(ranks != NULL)) EXPECT(strstr(ranks + 1, "ranks       3 on 1 host") == NULL);
+    EXPECT_CONTAINS(run.output, "link 2 > 1  alpha ");
+    json_t *root = doctors_file(folder);
+    CHECK(root != NULL);
+    EXPECT_EQ_UINT(json_array_size(json_object_get(root, "ranks")), 3);
+    const json_t *links = json_object_get(root, "links");
+    EXPECT_EQ_UINT(json_array_size(links), 6);
+    for (size_t i = 0; i < json_array_size(links); i++) {
+        const json_t *link = json_array_get(links, i);
+        EXPECT(json_number_value(json_object_get(link, "alpha")) >= 0.0);
+        EXPECT(json_number_value(json_object_get(link, "bandwidth")) > 1e3);
+    }
+    json_decref(root);
+    CLI_CODE_IN(folder, &run, 0, "simulate --links doctor.json");
+    EXPECT_CONTAINS(run.output, "3 stages on 3 workers");
+}
+
+static void test_where_a_folder_cannot_be_is_refused(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[512];
+    test_shell(run.output, sizeof run.output,
+               "cd '%s' && echo mine > file && mkdir other empty && "
+               "echo mine > other/mine",
+               folder);
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --save file", cli_text());
+    if (!run_ranks(&run, folder, 2, arguments)) return;
+    EXPECT(run.code != 0);
+    EXPECT_CONTAINS(run.output, "--save file is a file, and several processes save a folder");
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --save other", cli_text());
+    run_ranks(&run, folder, 2, arguments);
+    EXPECT_CONTAINS(run.output, "--save other is a folder with other files");
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --save empty/", cli_text());
+    run_ranks(&run, folder, 2, arguments);
+    EXPECT_EQ_INT(run.code, 0);
+    test_shell(run.output, sizeof run.output, "cd '%s' && cat file other/mine", folder);
+    EXPECT_EQ_STR(run.output, "mine\nmine\n");
+}
+
+/* As on two hosts that share no disk. */
+static void test_a_folder_that_one_rank_does_not_see_is_refused(void) {
+    const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
+    char text[2048];
+    snprintf(text, sizeof text, "train --data %s " CLI_TRAIN " --steps 1", cli_text());
+    if (!run_ranks(&run, folder, 2, text)) return; /* or there is an MPI */
+    if (test_shell(run.output, sizeof run.output,
+                   "cd '%s' && mkdir own && unshare -m mount -t tmpfs none own", folder) != 0)
+        SKIP("there is no mount of a process's own here");
+    snprintf(text, sizeof text, "train --data %s " CLI_TRAIN " --steps 1 --save own/saved",
+             cli_text());
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s -n 2 sh -c '[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] "
+                          "&& exec \"%s/bin/weir\" %s; exec unshare -m sh -c \"mount -t tmpfs none "
+                          "own && exec %s/bin/weir %s\"'; }",
+                          folder, launcher(), prefix, text, prefix, text);
+    EXPECT(run.code != 0);
+    EXPECT_CONTAINS(run.output, "does not see what rank 0 writes to own/: name a folder that all");
+    test_shell(run.output, sizeof run.output, "ls -A '%s/own'", folder);
+    EXPECT_EQ_STR(run.output, "");
+}
+
+static void test_doctor_refuses_once(void) {
+    static const char refusal[] = "--json none/x: its folder: No such file";
+    if (!run_ranks(&run, test_temporary_directory(), 3, "doctor --json none/x")) return;
+    EXPECT_EQ_INT(run.code, 2);
+    const char *first = strstr(run.output, refusal);
+    if (EXPECT(first != NULL)) EXPECT(strstr(first + 1, refusal) == NULL);
 }
 
 static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
@@ -180,10 +391,17 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
     EXPECT(strstr(run.output, "2 workers for 3 ranks") != NULL);
 }
 
-WEIR_TEST_SUITE(cli_ranks, TEST(ranks_save_what_one_process_saves),
+WEIR_TEST_SUITE(cli_ranks, TEST(replicas_save_what_one_process_saves),
+                TEST(replicas_without_their_processes_are_told_how_to_start),
+                TEST(ranks_save_what_one_process_saves),
                 TEST(without_options_each_rank_has_one_worker),
+                TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
+                TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),
                 TEST(a_signal_to_one_rank_ends_all_with_a_save),
                 TEST(ranks_take_the_highest_level_that_all_have),
                 TEST(one_trace_and_one_report_show_all_ranks),
+                TEST(where_a_folder_cannot_be_is_refused),
+                TEST(a_folder_that_one_rank_does_not_see_is_refused),
                 TEST(what_is_for_one_process_is_refused_once),
+                TEST(doctor_measures_what_lies_between_ranks), TEST(doctor_refuses_once),
                 TEST(more_ranks_than_workers_are_told_how_many_there_are))

@@ -210,10 +210,10 @@ static void test_devices_are_named_by_kind_and_number(void) {
 }
 
 static void test_help_shows_units_and_defaults_everywhere(void) {
-    static const struct refusal helps[] = {{"train", "default 16"},    {"grad", "--masks"},
-                                           {"init", "--out FILE"},     {"describe", "--json FILE"},
-                                           {"plan", "--memory-limit"}, {"doctor", "--workers P"},
-                                           {"eval", "cuda:N"},         {"generate", "f32|bf16"}};
+    static const struct refusal helps[] = {
+        {"train", "default 16"},     {"grad", "--masks"},        {"init", "--out FILE"},
+        {"describe", "--json FILE"}, {"plan", "--memory-limit"}, {"doctor", "--workers P"},
+        {"launch", "--restarts"},    {"eval", "cuda:N"},         {"generate", "f32|bf16"}};
     for (uint32_t i = 0; i < COUNT(helps); i++) {
         struct cli_run run;
         CLI_CODE(&run, 0, "%s --help 2>/dev/null", helps[i].options);

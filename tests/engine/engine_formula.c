@@ -501,8 +501,21 @@ static void backward_weight(struct engine_stage *stage, const struct weir_task *
     give_weight_gradients(stage, task);
 }
 
+bool engine_owns(const struct engine_stage *stage, uint32_t i) {
+    if (stage->model->reference || stage->replicas <= 1) return true;
+    size_t at = i * sizeof(double);
+    for (uint32_t k = 0; k < stage->section_count; k++) {
+        const struct weir_section *section = &stage->sections[k];
+        size_t begin, end;
+        weir_section_slice(section, stage->replicas, stage->replica, &begin, &end);
+        if (at >= section->offset + begin && at < section->offset + end) return true;
+    }
+    return false;
+}
+
 uint32_t engine_norm_count(const struct engine_stage *stage) {
-    return stage->parameters > 0 && !stage->fixed && !stage->frozen ? 2 : 0;
+    bool any = stage->parameters > 0 && !stage->fixed && !stage->frozen;
+    return !any ? 0 : stage->model->sliced ? stage->parameters : 2;
 }
 
 /* What the stage is given of the name. */
@@ -528,7 +541,8 @@ static void add_up(const struct engine_stage *stage, const struct weir_task *tas
     if (tied->gradients[0] != sum) engine_note(stage, task, "the first use lies elsewhere");
     for (uint32_t u = 1; u < tied->use_count; u++)
         for (size_t i = 0; i < use->bytes / sizeof(double); i++)
-            sum[i] += ((const double *)tied->gradients[u])[i];
+            if (engine_owns(stage, (uint32_t)(use->gradient_offset / sizeof(double) + i)))
+                sum[i] += ((const double *)tied->gradients[u])[i];
 }
 
 static void norm(const struct engine_stage *stage, const struct weir_task *task) {
@@ -536,10 +550,12 @@ static void norm(const struct engine_stage *stage, const struct weir_task *task)
     if (engine_norm_count(stage) == 0) return;
     for (uint32_t i = 0; i < stage->tie_count; i++)
         if (is_first(stage, &stage->ties[i])) add_up(stage, task, &stage->ties[i]);
-    task->norm_squares[0] = task->norm_squares[1] = 0.0;
+    uint32_t count = engine_norm_count(stage);
+    for (uint32_t i = 0; i < count; i++) task->norm_squares[i] = 0.0;
     for (uint32_t i = 0; i < stage->parameters; i++) {
         const struct weir_tie *use = use_of(stage, i);
-        if (use == NULL || is_first(stage, use)) task->norm_squares[i % 2] += g[i] * g[i];
+        if (!engine_owns(stage, i)) continue;
+        if (use == NULL || is_first(stage, use)) task->norm_squares[i % count] += g[i] * g[i];
     }
 }
 
@@ -556,6 +572,7 @@ static double whole_gradient(const struct engine_stage *stage, const struct weir
 static void update(const struct engine_stage *stage, const struct weir_task *task) {
     double *p = task->parameters, *m = task->optimizer;
     for (uint32_t i = 0; i < stage->parameters; i++) {
+        if (!engine_owns(stage, i)) continue;
         m[i] = 0.9 * m[i] + task->gradient_scale * whole_gradient(stage, task, i);
         p[i] -= 0.05 * m[i];
     }

@@ -145,6 +145,29 @@ static void derive(struct engine_model *model, uint32_t s) {
     connect_skips(model, stage);
 }
 
+/* Uses by themselves, since all need equal slices, and what is between them. */
+static void cut_sections(struct engine_stage *stage) {
+    size_t at = 0, all = stage->parameters * sizeof(double), *cuts = stage->cuts;
+    stage->section_count = 0;
+    while (stage->model->sliced && at < all) {
+        const struct weir_tie *next = NULL;
+        for (uint32_t i = 0; i < stage->tie_count; i++)
+            if (stage->ties[i].gradient_offset >= at &&
+                (next == NULL || stage->ties[i].gradient_offset < next->gradient_offset))
+                next = &stage->ties[i];
+        size_t end = next == NULL ? all : next->gradient_offset;
+        if (end == at) end += next->bytes;
+        struct weir_section section = {.offset = at, .bytes = end - at, .parameters = true};
+        section.cuts = cuts;
+        for (size_t cut = ENGINE_CUT * sizeof(double); cut < end - at;
+             cut += ENGINE_CUT * sizeof(double))
+            cuts[section.cut_count++] = cut;
+        cuts += section.cut_count;
+        stage->sections[stage->section_count++] = section;
+        at = end;
+    }
+}
+
 /* Only what backward really reads is kept, and what recompute reads. */
 static void describe(const struct engine_stage *stage, struct weir_stage *to) {
     size_t bytes = stage->parameters * sizeof(double);
@@ -159,7 +182,10 @@ static void describe(const struct engine_stage *stage, struct weir_stage *to) {
     to->skip_count = stage->skip_count;
     to->parameter_bytes = to->gradient_bytes = to->optimizer_bytes = bytes;
     to->state_bytes = stage->state_bytes;
-    to->norm_count = stage->parameters > 0 && !stage->fixed ? 2 : 0;
+    bool normed = stage->parameters > 0 && !stage->fixed;
+    to->norm_count = !normed ? 0 : stage->model->sliced ? stage->parameters : 2;
+    to->sections = stage->sections;
+    to->section_count = stage->section_count;
     to->ties = stage->ties;
     to->tie_count = stage->tie_count;
     to->inputs_kept = to->inputs_recomputed = 0;
@@ -179,6 +205,7 @@ struct weir_pipe_options engine_options(struct engine_model *model) {
     struct weir_pipe_options options = WEIR_PIPE_OPTIONS_INIT;
     for (uint32_t s = 0; s < model->stage_count; s++) {
         derive(model, s);
+        cut_sections(&model->stages[s]);
         describe(&model->stages[s], &model->described[s]);
     }
     options.allocator = test_allocator();

@@ -250,16 +250,41 @@ static void go_forth(const struct pass *pass) {
     }
 }
 
+/* Which group the micro-batch is of; groups are as torch.chunk makes them of micro-batches. */
+static uint32_t group_of(const struct pass *pass, uint32_t i) {
+    uint32_t groups = pass->how->groups > 0 ? pass->how->groups : 1;
+    return i / (uint32_t)chunk_rows(pass->m, groups);
+}
+
+static double *sum_of(const struct pass *pass, uint32_t s, uint32_t group) {
+    return group == 0 ? pass->reference->gradients[s] : pass->reference->further[s][group];
+}
+
+/* Pairs of neighbours, then pairs of those, … */
+static void add_groups(const struct pass *pass, uint32_t s) {
+    uint32_t groups = group_of(pass, pass->m - 1) + 1;
+    for (uint32_t far = 1; far < groups; far *= 2)
+        for (uint32_t j = 0; j < groups; j += 2 * far)
+            for (uint32_t k = 0; k < pass->reference->model->stages[s].parameters; k++)
+                sum_of(pass, s, j)[k] += sum_of(pass, s, j + far)[k];
+}
+
 static void go_back(const struct pass *pass) {
     struct engine_model *model = pass->reference->model;
+    bool begun[ENGINE_GROUPS_MAX];
     for (uint32_t s = model->stage_count; s-- > 0;) {
+        memset(begun, 0, sizeof begun);
         for (uint32_t k = 0; !model->stages[s].frozen && k < pass->m; k++) {
             uint32_t i = pass->how->order->at[s][k];
             view_arriving(pass, &model->stages[s], i);
             struct weir_task task = task_of(pass, &model->stages[s], i, WEIR_BACKWARD);
-            task.gradients_first = k == 0 && pass->step->accumulate_first;
+            uint32_t group = group_of(pass, i);
+            task.gradients = sum_of(pass, s, group);
+            task.gradients_first = !begun[group] && pass->step->accumulate_first;
+            begun[group] = true;
             call(pass, &model->stages[s], &task);
         }
+        if (pass->step->accumulate_last && !model->stages[s].frozen) add_groups(pass, s);
     }
 }
 
@@ -295,13 +320,12 @@ static void take_norm(const struct pass *pass, double *squares) {
         struct engine_stage *stage = &model->stages[s];
         struct weir_task task = task_of(pass, stage, 0, WEIR_NORM);
         struct given given;
-        double parts[2];
+        double parts[ENGINE_PARTS_MAX];
         task.norm_squares = parts;
         give_ties(pass, stage, &task, &given);
         if (engine_norm_count(stage) == 0) continue;
         call(pass, stage, &task);
-        *squares = *squares + parts[0];
-        *squares = *squares + parts[1];
+        for (uint32_t i = 0; i < engine_norm_count(stage); i++) *squares = *squares + parts[i];
         any = true;
     }
     pass->reference->gradient_norm = any ? sqrt(*squares) : NAN;
@@ -357,6 +381,7 @@ void engine_reference_init(struct engine_reference *reference, struct engine_mod
         uint32_t count = model->stages[s].parameters;
         reference->parameters[s] = lasting(count);
         reference->gradients[s] = lasting(count);
+        for (uint32_t j = 1; j < ENGINE_GROUPS_MAX; j++) reference->further[s][j] = lasting(count);
         reference->optimizer[s] = lasting(count);
         for (uint32_t i = 0; i < count; i++)
             reference->parameters[s][i] = engine_initial_parameter(model, s, i);
@@ -367,6 +392,7 @@ void engine_reference_clean_up(struct engine_reference *reference) {
     for (uint32_t s = 0; s < ENGINE_STAGES_MAX; s++) {
         free(reference->parameters[s]);
         free(reference->gradients[s]);
+        for (uint32_t j = 1; j < ENGINE_GROUPS_MAX; j++) free(reference->further[s][j]);
         free(reference->optimizer[s]);
     }
     memset(reference, 0, sizeof *reference);

@@ -284,6 +284,8 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))
         engine_note(stage, NULL, "the state is NULL or not, or not aligned");
     stage->state = attachment->state;
+    stage->replica = attachment->replica;
+    stage->replicas = attachment->replicas;
     stage->task_count = 0;
     stage->thread = thread_id();
     stage->attached = true;
@@ -310,11 +312,24 @@ static void detach(void *context) {
     atomic_fetch_add(&stage->model->detached, 1);
 }
 
+static int combine(void *context, void *into, const void *from, size_t offset, size_t bytes) {
+    struct engine_stage *stage = context;
+    double *to = into;
+    const double *more = from;
+    if (stage->thread != thread_id()) engine_note(stage, NULL, "combined on another thread");
+    if (bytes % sizeof *to != 0 || offset % sizeof *to != 0)
+        engine_note(stage, NULL, "a number is cut by a slice");
+    for (size_t i = 0; i < bytes / sizeof *to; i++) to[i] += more[i];
+    return stage->model->combine_status;
+}
+
 #define CALLS_PER_MICRO_BATCH                                                                      \
     .forward = run, .recompute = run, .backward = run, .backward_input = run, .backward_weight = run
 #define CALLS_OF_LIFE .measure = measure, .attach = attach, .prepare = prepare, .detach = detach
+#define CALLS_OF_SUMS .combine = combine
 
 const struct weir_stage_calls engine_stage_calls = {CALLS_PER_MICRO_BATCH, .norm = run,
-                                                    .update = run, CALLS_OF_LIFE};
-const struct weir_stage_calls engine_fixed_calls = {CALLS_PER_MICRO_BATCH, CALLS_OF_LIFE};
+                                                    .update = run, CALLS_OF_SUMS, CALLS_OF_LIFE};
+const struct weir_stage_calls engine_fixed_calls = {CALLS_PER_MICRO_BATCH, CALLS_OF_SUMS,
+                                                    CALLS_OF_LIFE};
 const struct weir_stage_calls engine_frozen_calls = {.forward = run, CALLS_OF_LIFE};

@@ -30,6 +30,9 @@ enum {
     ENGINE_INPUTS_MAX = 6,
     ENGINE_PORTS_MAX = 20,
     ENGINE_CHUNKS_MAX = 64,
+    ENGINE_GROUPS_MAX = 16,
+    ENGINE_PARTS_MAX = 64, /* of a sliced stage: its parameters at most */
+    ENGINE_CUT = 3,        /* and in how many numbers its sections may be cut */
     ENGINE_ROWS_MAX = 128, /* of a micro-batch, where areas are listed */
     ENGINE_CALLS_MAX = 8192
 };
@@ -71,7 +74,11 @@ struct engine_stage {
     uint32_t index;
     struct engine_port consumed[ENGINE_PORTS_MAX], produced[ENGINE_PORTS_MAX];
     uint32_t consumed_count, produced_count;
-    struct weir_area areas[ENGINE_ROWS_MAX][3]; /* per row count, as measured */
+    struct weir_area areas[ENGINE_ROWS_MAX][3];            /* per row count, as measured */
+    struct weir_section sections[2 * ENGINE_TIES_MAX + 1]; /* where the model is sliced */
+    uint32_t section_count;
+    size_t cuts[ENGINE_PARTS_MAX];
+    uint32_t replica, replicas; /* as attached */
     /* seen; written by the stage's worker only */
     int thread;
     bool attached;
@@ -103,6 +110,7 @@ struct engine_model {
     struct weir_input inputs[ENGINE_INPUTS_MAX];
     uint32_t input_count;
     uint64_t seed;
+    bool sliced;     /* stages can be of replicas: norms of each parameter, in slices */
     uint32_t jitter; /* one call in so many sleeps, yields or spins a little; 0: none */
     engine_hook_fn *hook;
     void *hook_context;
@@ -118,6 +126,7 @@ struct engine_model {
         int status;
     } lifecycle;
     const struct weir_fake_cuda_control *gpu; /* stages may be on GPUs of its; or NULL */
+    int combine_status;                       /* of every combine */
     bool reference; /* called by the reference: threads and row counts are its own business */
     /* seen */
     _Atomic uint32_t call_count;
@@ -161,6 +170,8 @@ double engine_initial_parameter(const struct engine_model *model, uint32_t stage
 
 /* What a pipe calls, and the reference; the others are for `fixed` and `frozen` stages. */
 extern const struct weir_stage_calls engine_stage_calls, engine_fixed_calls, engine_frozen_calls;
+/* Whether this replica's slices have the stage's parameter i; the reference has all. */
+bool engine_owns(const struct engine_stage *stage, uint32_t i);
 /* Partial sums that the norm writes: none in a frozen stage. */
 uint32_t engine_norm_count(const struct engine_stage *stage);
 
@@ -197,7 +208,8 @@ void engine_order_of(struct engine_order *order, const char *schedule, uint32_t 
 struct engine_reference {
     struct engine_model *model;
     double *parameters[ENGINE_STAGES_MAX];
-    double *gradients[ENGINE_STAGES_MAX];
+    double *gradients[ENGINE_STAGES_MAX]; /* of the first group, and in the end of all */
+    double *further[ENGINE_STAGES_MAX][ENGINE_GROUPS_MAX];
     double *optimizer[ENGINE_STAGES_MAX];
     void *memory; /* of the step that runs */
     double loss, gradient_norm;
@@ -209,6 +221,7 @@ struct engine_reference_options {
     const struct engine_order *order;
     double clip_norm;
     bool infer;
+    uint32_t groups; /* of gradients; 0: one */
 };
 
 /* torch.chunk's count, by its own arithmetic. */

@@ -71,7 +71,10 @@ bool engine_trial_open(struct engine_trial *trial, struct engine_model *model,
     trial->schedule = order == NULL ? options->schedule : NULL;
     trial->base = (struct weir_step)WEIR_STEP_INIT;
     trial->how = (struct engine_reference_options){
-        .chunks = options->chunks, .order = &trial->order, .clip_norm = options->clip_norm};
+        .chunks = options->chunks,
+        .order = &trial->order,
+        .clip_norm = options->clip_norm,
+        .groups = options->gradient_groups > 0 ? options->gradient_groups : options->replicas};
     engine_reference_init(&trial->reference, model);
     engine_batch_init(&trial->batch, model, options->rows, 1);
     engine_batch_init(&trial->expected, model, options->rows, 1);

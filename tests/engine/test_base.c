@@ -546,6 +546,15 @@ static void test_a_name_that_finds_no_memory_changes_nothing(void) {
     weir__pool_clean_up(&pool);
 }
 
+/* Values of xxhsum. */
+static void test_xxh64_is_that_of_others(void) {
+    static const char text[] = "Nobody inspects the spammish repetition";
+    CHECK_EQ_UINT(weir__xxh64(NULL, 0), UINT64_C(0xef46db3751d8e999));
+    CHECK_EQ_UINT(weir__xxh64("a", 1), UINT64_C(0xd24ec4f1a98c6e5b));
+    CHECK_EQ_UINT(weir__xxh64("abc", 3), UINT64_C(0x44bc2cf5ad770999));
+    CHECK_EQ_UINT(weir__xxh64(text, strlen(text)), UINT64_C(0xfbcea83c8a378bf1));
+}
+
 WEIR_TEST_SUITE(base, TEST(every_status_has_a_name_and_a_text),
                 TEST(every_phase_has_a_name_of_its_own),
                 TEST(a_task_tells_checkpointing_and_recomputing),
@@ -565,4 +574,4 @@ WEIR_TEST_SUITE(base, TEST(every_status_has_a_name_and_a_text),
                 TEST(a_name_that_finds_no_memory_changes_nothing), TEST(the_clock_never_goes_back),
                 TEST(a_gate_is_reached_across_the_wrap), TEST(a_gate_times_out),
                 TEST(no_wake_is_lost_however_short_the_spin), TEST(hand_offs_go_on_across_the_wrap),
-                TEST(one_advance_wakes_all_that_it_reaches))
+                TEST(one_advance_wakes_all_that_it_reaches), TEST(xxh64_is_that_of_others))

@@ -9,6 +9,7 @@
 #include "engine/engine_stages.h"
 #include "engine/threads_world.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -318,12 +319,16 @@ static void test_more_ranks_than_workers_are_refused(void) {
 
 /* ---- a world that fails ---- */
 
+static _Atomic uint32_t actions_named; /* that waited when a step failed */
+
 /* Whatever fails, everybody ends, and with a reason. */
 static int train_on(void *context, struct weir_world *world) {
     struct rank *rank = &((struct rank *)context)[world->rank];
     int status = train(context, world);
     if (rank->done > 0 && rank->statuses[rank->done - 1] != WEIR_OK)
         EXPECT(rank->results[rank->done - 1].error.message[0] != '\0');
+    if (rank->done > 0 && rank->results[rank->done - 1].error.stage >= 0)
+        atomic_fetch_add(&actions_named, 1);
     return status;
 }
 
@@ -344,6 +349,7 @@ static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
         threads_world_destroy(world);
         close_ranks(2);
     }
+    EXPECT(atomic_load(&actions_named) > 0);
 }
 
 /* A rank that makes other calls than the rest is found out, not waited for. */

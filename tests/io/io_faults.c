@@ -156,6 +156,14 @@ static int faulty_closedir(DIR *folder) {
     return fails() ? -1 : status;
 }
 
+static int faulty_mkdir(const char *path, mode_t mode) {
+    return fails() ? -1 : real()->mkdir(path, mode);
+}
+
+static int faulty_rmdir(const char *path) {
+    return fails() ? -1 : real()->rmdir(path);
+}
+
 const struct weir__io_calls *io_faults_calls(void) {
     static struct weir__io_calls calls;
     calls = (struct weir__io_calls){
@@ -175,9 +183,12 @@ const struct weir__io_calls *io_faults_calls(void) {
         .readlink = faulty_readlink,
         .map = faulty_map,
         .unmap = real()->unmap,
+        .drop = real()->drop,
         .opendir = faulty_opendir,
         .readdir = faulty_readdir,
         .closedir = faulty_closedir,
+        .mkdir = faulty_mkdir,
+        .rmdir = faulty_rmdir,
     };
     return &calls;
 }

@@ -295,13 +295,14 @@ static void *there(const struct memory *memory, const void *host) {
     return on_gpu ? kernel_gpu_at(&memory->gpu, host) : (void *)(uintptr_t)host;
 }
 
-/** Room for packed weights, whose size depends on neither rows nor threads; NULL: none. */
+/** Room for packed weights, whose size depends on neither rows nor threads; NULL: none. Who can do
+ * without them does where addresses are shifted, with the same bits. */
 static int make_room_to_pack(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
                              size_t shift, struct memory *memory, void **packed) {
     struct weir__op_shape largest = *shape;
     size_t bytes = 0, largest_bytes = 0;
     *packed = NULL;
-    if (kernel->measure_pack == NULL) return WEIR_OK;
+    if (kernel->measure_pack == NULL || (kernel->packs_itself && shift > 0)) return WEIR_OK;
     largest.rows = largest.rows_max;
     largest.threads = 1;
     int status = kernel->measure_pack(shape, &bytes);

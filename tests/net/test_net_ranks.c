@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: a network trained over several processes gives the file that one process gives, byte for
- * byte, and goes on from it. Method: random small models with skips, ties and frozen layers on
- * random pipelines, over ranks that are threads with hostile messages; what differs between ranks
- * is refused.
+ * Goal: a network trained over several processes gives the checkpoint that one process gives, byte
+ * for byte once it is one file, and any number goes on from it. Method: random small models with
+ * skips, ties and frozen layers on random pipelines, over ranks that are threads with hostile
+ * messages; what differs between ranks is refused.
  */
 #include "harness.h"
 #include "engine/threads_world.h"
 #include "net/net_pipes.h"
 
 #include "base/base.h"
-#include "io/file.h"
+#include "io/archive.h"
 #include "net/cpu/level.h"
+#include "net/run/files.h"
+#include "world/allreduce.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +27,9 @@ struct job {
     struct weir_net_options options;
     const char *load, *save;
     const char *odd_level; /* of rank 1, instead; NULL: as all */
-    const char *odd_load;
+    const char *odd_load, *odd_save;
+    bool beside; /* saves by copies, of which the last is not committed */
+    uint64_t held[RANKS_MAX];
     char said[RANKS_MAX][256];
     int statuses[RANKS_MAX];
 };
@@ -43,14 +47,34 @@ static int train(const struct job *job, struct weir_net *net) {
     return WEIR_OK;
 }
 
-static int run_net(const struct job *job, struct weir_net *net, const char *load,
-                   struct weir_faults *faults) {
+/* Takes, trains on, and writes what was taken; then once more, without committing. */
+static int save_beside(struct job *job, struct weir_net *net, struct weir_world *world,
+                       const struct weir_progress *progress) {
+    struct weir_net_copy *copy;
+    int status = weir_net_copy_new(net, &copy);
+    if (status != WEIR_OK) return status;
+    job->held[world->rank] = weir__net_copy_held(copy);
+    EXPECT_STATUS(weir_net_copy_take(copy, progress, NULL), WEIR_OK);
+    EXPECT_STATUS(train(job, net), WEIR_OK);
+    status = weir__world_agree(world, weir_net_copy_save(copy, job->save, NULL), 0, "", NULL);
+    if (status == WEIR_OK) status = weir_net_copy_commit(copy, job->save, NULL);
+    status = weir__world_agree(world, status, 0, "", NULL);
+    EXPECT_STATUS(weir_net_copy_take(copy, progress, NULL), WEIR_OK);
+    EXPECT_STATUS(weir_net_copy_save(copy, job->save, NULL), WEIR_OK);
+    weir_net_copy_destroy(copy);
+    return status;
+}
+
+static int run_net(struct job *job, struct weir_net *net, const char *load,
+                   struct weir_world *world, struct weir_faults *faults) {
     struct weir_progress progress = {0};
     int status = load != NULL ? weir_net_load(net, load, &progress, faults) : weir_net_init(net, 7);
     if (status != WEIR_OK) return status;
     if ((status = train(job, net)) != WEIR_OK) return status;
     progress.step += STEPS, progress.mini_batch += STEPS;
-    return weir_net_save(net, job->save, &progress, NULL);
+    if (job->beside && world != NULL) return save_beside(job, net, world, &progress);
+    bool odd = job->odd_save != NULL && world != NULL && world->rank == 1;
+    return weir_net_save(net, odd ? job->odd_save : job->save, &progress, NULL);
 }
 
 static int run_rank(void *context, struct weir_world *world) {
@@ -65,7 +89,8 @@ static int run_rank(void *context, struct weir_world *world) {
     if (r == 1 && job->odd_level != NULL) options.level = job->odd_level;
     int status = weir_net_new(job->problem->model, &options, &faults, &net);
     if (status == WEIR_OK)
-        status = run_net(job, net, r == 1 && job->odd_load ? job->odd_load : job->load, &faults);
+        status =
+            run_net(job, net, r == 1 && job->odd_load ? job->odd_load : job->load, world, &faults);
     snprintf(job->said[r], sizeof job->said[r], "%s", faults.kept > 0 ? faults.lines[0] : "");
     job->statuses[r] = status;
     weir_net_destroy(net);
@@ -98,7 +123,7 @@ static bool same_files(const char *a, const char *b) {
 /* ---- random nets ---- */
 
 struct paths {
-    char alone[2][PATH_BYTES], together[2][PATH_BYTES];
+    char alone[2][PATH_BYTES], together[2][PATH_BYTES], exported[PATH_BYTES];
 };
 
 static void name_files(struct paths *paths) {
@@ -107,11 +132,22 @@ static void name_files(struct paths *paths) {
         snprintf(paths->alone[i], PATH_BYTES, "%s/alone-%d", folder, i);
         snprintf(paths->together[i], PATH_BYTES, "%s/together-%d", folder, i);
     }
+    snprintf(paths->exported, PATH_BYTES, "%s/exported", folder);
 }
 
-/* Trained, saved, and trained on from the file, alone and by ranks. */
-static void compare(struct job *job, uint32_t count, const struct paths *paths) {
+static void expect_same(const char *alone, const char *together, const char *exported) {
+    struct weir__io io = {.allocator = test_allocator()};
+    if (test_has_failed()) return;
+    EXPECT_STATUS(weir__net_export(&io, together, exported, false), WEIR_OK);
+    if (!test_has_failed()) same_files(alone, exported);
+}
+
+/* Trained, saved, and trained on from there, alone and by ranks, whose number may change. */
+static void compare(struct job *job, uint32_t most, const struct paths *paths) {
+    struct weir__io io = {.allocator = test_allocator()};
     for (int i = 0; i < 2 && !test_has_failed(); i++) {
+        uint32_t count = 1 + (uint32_t)test_random_below(most);
+        EXPECT_STATUS(weir__archive_remove(&io, paths->together[i]), WEIR_OK);
         job->save = paths->alone[i];
         job->load = i > 0 ? paths->alone[0] : NULL;
         run_rank(job, NULL);
@@ -119,7 +155,8 @@ static void compare(struct job *job, uint32_t count, const struct paths *paths) 
         job->save = paths->together[i];
         job->load = i > 0 ? paths->together[0] : NULL;
         run_ranks(job, count);
-        if (!test_has_failed()) same_files(paths->alone[i], paths->together[i]);
+        EXPECT(weir__archive_is_folder(&io, job->save) == (count > 1));
+        expect_same(paths->alone[i], paths->together[i], paths->exported);
     }
 }
 
@@ -141,13 +178,13 @@ static void random_case(const struct paths *paths) {
     net_pipe_data(&problem, &job.options, &data);
     uint32_t workers = job.options.pipe.workers > 0 ? job.options.pipe.workers : 1;
     uint32_t most = workers < RANKS_MAX ? workers : RANKS_MAX;
-    compare(&job, 1 + (uint32_t)test_random_below(most), paths);
+    compare(&job, most, paths);
     if (test_has_failed()) net_pipe_print(&problem, &job.options);
     trial_data_clean_up(&data);
     weir_model_destroy(problem.model);
 }
 
-static void test_ranks_write_the_file_that_one_process_writes(void) {
+static void test_ranks_write_what_one_process_writes(void) {
     struct paths paths;
     name_files(&paths);
     for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(&paths);
@@ -165,32 +202,206 @@ static void refuse(struct job *job, int status, const char *part) {
     EXPECT_CONTAINS(job->said[0], part);
 }
 
-/* Two stages of a small GPT, one for each rank. */
-static void refuse_odd(const char *level, const char *load, int status, const char *part) {
-    static const struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {3}};
-    struct weir_gpt_options gpt = {2, 4, 2, 3, 5, true, 0};
-    struct net_problem problem = {.input = tokens, .target = tokens};
+/* Stages of a small GPT. */
+struct gpt {
+    struct net_problem problem;
     struct trial_data data;
     struct paths paths;
-    name_files(&paths);
-    EXPECT_STATUS(weir_model_gpt(test_allocator(), &gpt, NULL, &problem.model), WEIR_OK);
-    trial_data_init(&data, &tokens, &tokens, WEIR_F32, 4, 5, 5);
-    struct job job = {.problem = &problem,
-                      .data = &data,
-                      .options = trial_options(2, 4, 2),
-                      .save = paths.alone[0]};
-    job.options.dtype = WEIR_F32;
-    job.options.pipe.workers = 2;
-    job.options.optimizer = (struct weir_optimizer)WEIR_ADAMW_INIT;
-    run_rank(&job, NULL);
-    EXPECT_STATUS(job.statuses[0], WEIR_OK);
-    job.save = paths.alone[1];
-    job.load = paths.alone[0];
-    job.odd_level = level;
-    job.odd_load = load;
-    refuse(&job, status, part);
-    trial_data_clean_up(&data);
-    weir_model_destroy(problem.model);
+    struct job job;
+};
+
+static void gpt_init(struct gpt *gpt) {
+    static const struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {3}};
+    struct weir_gpt_options options = {2, 4, 2, 3, 5, true, 0};
+    *gpt = (struct gpt){.problem = {.input = tokens, .target = tokens}};
+    name_files(&gpt->paths);
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &gpt->problem.model), WEIR_OK);
+    trial_data_init(&gpt->data, &tokens, &tokens, WEIR_F32, 4, 5, 5);
+    gpt->job = (struct job){.problem = &gpt->problem, .data = &gpt->data};
+}
+
+static void gpt_clean_up(struct gpt *gpt) {
+    trial_data_clean_up(&gpt->data);
+    weir_model_destroy(gpt->problem.model);
+}
+
+static void gpt_run(struct gpt *gpt, uint32_t stages, uint32_t ranks, const char *load,
+                    const char *save) {
+    struct job *job = &gpt->job;
+    job->options = trial_options(stages, 4, 2);
+    job->options.dtype = WEIR_F32;
+    job->options.pipe.workers = stages;
+    job->options.optimizer = (struct weir_optimizer)WEIR_ADAMW_INIT;
+    job->load = load;
+    job->save = save;
+    if (ranks > 0)
+        run_ranks(job, ranks);
+    else if (run_rank(job, NULL) != WEIR_OK || !EXPECT_STATUS(job->statuses[0], WEIR_OK))
+        TEST_FAIL("alone: %s", job->said[0]);
+}
+
+static void test_any_number_of_ranks_and_stages_goes_on(void) {
+    struct gpt gpt;
+    struct weir__io io = {.allocator = test_allocator()};
+    gpt_init(&gpt);
+    const struct paths *paths = &gpt.paths;
+    gpt_run(&gpt, 3, 0, NULL, paths->alone[0]);
+    gpt_run(&gpt, 3, 0, paths->alone[0], paths->alone[1]);
+    gpt_run(&gpt, 3, 3, NULL, paths->together[0]);
+    expect_same(paths->alone[0], paths->together[0], paths->exported);
+    for (uint32_t ranks = 0; ranks <= 3 && !test_has_failed(); ranks++) {
+        EXPECT_STATUS(weir__archive_remove(&io, paths->together[1]), WEIR_OK);
+        gpt_run(&gpt, ranks + 1, ranks, paths->together[0], paths->together[1]);
+        expect_same(paths->alone[1], paths->together[1], paths->exported);
+    }
+    /* of one file, too; and one process goes on in a folder where there is one */
+    gpt_run(&gpt, 2, 2, paths->alone[0], paths->together[1]);
+    expect_same(paths->alone[1], paths->together[1], paths->exported);
+    gpt_run(&gpt, 1, 0, paths->alone[0], paths->together[1]);
+    EXPECT(weir__archive_is_folder(&io, paths->together[1]));
+    expect_same(paths->alone[1], paths->together[1], paths->exported);
+    gpt_clean_up(&gpt);
+}
+
+static void test_copies_are_written_beside_training_and_then_committed(void) {
+    struct gpt gpt;
+    gpt_init(&gpt);
+    gpt_run(&gpt, 3, 0, NULL, gpt.paths.alone[0]);
+    gpt.job.beside = true;
+    gpt_run(&gpt, 3, 3, NULL, gpt.paths.together[0]);
+    expect_same(gpt.paths.alone[0], gpt.paths.together[0], gpt.paths.exported);
+    /* and no rank has room for more than its own */
+    uint64_t all = weir_net_copy_bytes(gpt.problem.model, &gpt.job.options);
+    EXPECT_EQ_UINT(gpt.job.held[0] + gpt.job.held[1] + gpt.job.held[2], all);
+    for (int r = 0; r < 3; r++) EXPECT(gpt.job.held[r] > 0 && gpt.job.held[r] < all);
+    gpt_clean_up(&gpt);
+}
+
+/* ---- pieces ---- */
+
+enum { PARTS = 3, TENSORS_MAX = 128 };
+
+/* Part `part` of a file whose tensors are cut in three somewhere; the middle one empty at times. */
+static void write_pieces(const struct weir__safetensors *file, uint32_t part, const char *folder,
+                         uint64_t cuts[TENSORS_MAX][PARTS + 1], const char *name) {
+    static struct weir__archive_piece pieces[TENSORS_MAX];
+    struct weir__io io = {.allocator = test_allocator()};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
+        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
+        uint64_t begin = cuts[i][part], end = cuts[i][part + 1];
+        struct weir__archive_piece piece = {.begin = begin, .count = end - begin};
+        if (begin == end) continue;
+        piece.item.name = tensor->name;
+        piece.item.dtype = tensor->dtype;
+        piece.item.data = (const char *)tensor->data + begin * weir_dtype_bytes(tensor->dtype);
+        pieces[count++] = piece;
+    }
+    EXPECT_STATUS(weir__archive_write(&io, folder, name, pieces, count), WEIR_OK);
+}
+
+/* The file as a folder in which no tensor is whole. */
+static void cut_file(const char *path, const char *folder) {
+    static uint64_t cuts[TENSORS_MAX][PARTS + 1];
+    static struct weir__safetensors_item items[TENSORS_MAX];
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__safetensors *file;
+    char names[PARTS][WEIR__PART_NAME_BYTES];
+    const char *parts[PARTS];
+    struct weir__archive_commit commit = {.parts = parts, .part_count = PARTS, .tensors = items};
+    EXPECT_STATUS(weir__archive_prepare(&io, folder), WEIR_OK);
+    if (!EXPECT_STATUS(weir__safetensors_open(&io, path, NULL, &file), WEIR_OK)) return;
+    commit.tensor_count = weir__safetensors_count(file);
+    EXPECT(commit.tensor_count <= TENSORS_MAX);
+    for (uint32_t i = 0; i < commit.tensor_count; i++) {
+        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
+        uint64_t all = tensor->bytes / weir_dtype_bytes(tensor->dtype);
+        items[i] = (struct weir__safetensors_item){tensor->name, tensor->dtype, tensor->rank};
+        memcpy(items[i].shape, tensor->shape, sizeof tensor->shape);
+        cuts[i][1] = test_random_below(all + 1);
+        cuts[i][2] = cuts[i][1] + test_random_below(all - cuts[i][1] + 1);
+        cuts[i][3] = all;
+    }
+    for (uint32_t p = 0; p < PARTS; p++) {
+        weir__part_name(2, 77, p, names[p]);
+        parts[p] = names[p];
+        write_pieces(file, p, folder, cuts, names[p]);
+    }
+    commit.texts = weir__safetensors_texts(file, &commit.text_count);
+    EXPECT_STATUS(weir__archive_commit(&io, folder, &commit), WEIR_OK);
+    weir__safetensors_close(file);
+}
+
+static void test_parameters_in_pieces_are_loaded(void) {
+    struct gpt gpt;
+    gpt_init(&gpt);
+    const struct paths *paths = &gpt.paths;
+    gpt_run(&gpt, 2, 0, NULL, paths->alone[0]);
+    gpt_run(&gpt, 2, 0, paths->alone[0], paths->alone[1]);
+    cut_file(paths->alone[0], paths->together[0]);
+    expect_same(paths->alone[0], paths->together[0], paths->exported);
+    gpt_run(&gpt, 2, 2, paths->together[0], paths->together[1]);
+    expect_same(paths->alone[1], paths->together[1], paths->exported);
+    gpt_clean_up(&gpt);
+}
+
+/* ---- refused ---- */
+
+/* Of two ranks with a stage each. */
+static void refuse_odd(const char *level, const char *load, int status, const char *part) {
+    struct gpt gpt;
+    gpt_init(&gpt);
+    gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
+    gpt.job.save = gpt.paths.alone[1];
+    gpt.job.load = gpt.paths.alone[0];
+    gpt.job.odd_level = level;
+    gpt.job.odd_load = load;
+    refuse(&gpt.job, status, part);
+    gpt_clean_up(&gpt);
+}
+
+/* Nor does what the other ranks wrote stay. */
+static void test_a_save_that_one_rank_cannot_write_leaves_the_former(void) {
+    const struct threads_options how = {.ranks = 2, .seed = test_random_u64(), .delay = 10};
+    struct gpt gpt;
+    char files[16];
+    gpt_init(&gpt);
+    gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
+    gpt_run(&gpt, 2, 2, NULL, gpt.paths.together[0]);
+    gpt.job.load = gpt.paths.together[0];
+    gpt.job.odd_save = "/none/folder";
+    struct threads_world *world = threads_world_new(&how);
+    EXPECT_STATUS(threads_world_run(world, run_rank, &gpt.job), WEIR_OK);
+    threads_world_destroy(world);
+    EXPECT_STATUS(gpt.job.statuses[0], WEIR_ERR_PEER);
+    EXPECT_STATUS(gpt.job.statuses[1], WEIR_ERR_IO);
+    expect_same(gpt.paths.alone[0], gpt.paths.together[0], gpt.paths.exported);
+    test_shell(files, sizeof files, "printf %%s $(ls %s | wc -l)", gpt.paths.together[0]);
+    EXPECT_EQ_STR(files, "3");
+    gpt_clean_up(&gpt);
+}
+
+/* One byte of the second rank's numbers is another. */
+static void test_a_folder_with_a_damaged_part_is_loaded_by_none(void) {
+    struct gpt gpt;
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__bytes bytes = {0};
+    char part[PATH_BYTES + 8];
+    gpt_init(&gpt);
+    gpt_run(&gpt, 2, 2, NULL, gpt.paths.together[0]);
+    test_shell(part, sizeof part, "printf %%s \"$(ls %s/part-*-1.safetensors)\"",
+               gpt.paths.together[0]);
+    if (EXPECT_STATUS(weir__file_read(&io, part, 1 << 22, &bytes), WEIR_OK)) {
+        FILE *file = fopen(part, "wb");
+        bytes.data[bytes.count - 1] ^= 1;
+        EXPECT_EQ_UINT(fwrite(bytes.data, 1, bytes.count, file), bytes.count);
+        fclose(file);
+    }
+    weir__bytes_release(test_allocator(), &bytes);
+    gpt.job.load = gpt.paths.together[0];
+    gpt.job.save = gpt.paths.together[1];
+    refuse(&gpt.job, WEIR_ERR_PEER, "is not what was saved");
+    gpt_clean_up(&gpt);
 }
 
 static void test_ranks_by_other_levels_are_refused(void) {
@@ -204,6 +415,11 @@ static void test_a_file_that_one_rank_lacks_is_loaded_by_none(void) {
     refuse_odd(NULL, "no/such/file", WEIR_ERR_PEER, "rank 1");
 }
 
-WEIR_TEST_SUITE(net_ranks, TEST(ranks_write_the_file_that_one_process_writes),
+WEIR_TEST_SUITE(net_ranks, TEST(ranks_write_what_one_process_writes),
+                TEST(any_number_of_ranks_and_stages_goes_on),
+                TEST(copies_are_written_beside_training_and_then_committed),
+                TEST(parameters_in_pieces_are_loaded),
+                TEST(a_save_that_one_rank_cannot_write_leaves_the_former),
+                TEST(a_folder_with_a_damaged_part_is_loaded_by_none),
                 TEST(ranks_by_other_levels_are_refused),
                 TEST(a_file_that_one_rank_lacks_is_loaded_by_none))

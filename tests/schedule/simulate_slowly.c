@@ -16,7 +16,15 @@ struct slow {
     double host;
     double start[SLOW_ACTIONS_MAX], end[SLOW_ACTIONS_MAX]; /* NaN: not known */
     double produced[SLOW_ACTIONS_MAX], ready[SLOW_ACTIONS_MAX];
+    /* over ranks: when a worker has what an action sends, the border's or a skip's; NaN: it was not
+     * sent yet */
+    double came[SLOW_ACTIONS_MAX][1 + SLOW_SKIPS_MAX][SLOW_WORKERS_MAX];
+    bool sent[SLOW_ACTIONS_MAX];
+    double way_out[SLOW_WORKERS_MAX]
+                  [2]; /* a host's, and a rank's within its host: free from then */
 };
+
+enum { BORDER, SKIPS };
 
 static uint32_t row_of(const struct weir_table *table, uint32_t action) {
     uint32_t w = 0;
@@ -43,12 +51,23 @@ static double crossing(const struct slow *s, uint32_t from, uint32_t to, uint64_
     return link->latency + (double)bytes * link->seconds_per_byte;
 }
 
+static uint32_t rank_of(const struct slow *s, uint32_t worker) {
+    return worker * s->options->ranks->rank_count / s->table->worker_count;
+}
+
+static bool is_message(const struct slow *s, uint32_t from, uint32_t to) {
+    return s->options->ranks != NULL && !s->free_crossings && rank_of(s, from) != rank_of(s, to);
+}
+
 /* One more thing that `action` needs. */
-static void need(struct slow *s, uint32_t action, int64_t from, uint64_t bytes) {
+static void need(struct slow *s, uint32_t action, int64_t from, uint64_t bytes, uint32_t what) {
     if (from < 0) return;
     double end = s->end[from];
-    double arrival = end + crossing(s, (uint32_t)from, action, bytes);
-    if (isnan(end) || isnan(s->ready[action])) { /* not everything is known */
+    uint32_t sender = row_of(s->table, (uint32_t)from), receiver = row_of(s->table, action);
+    double arrival = is_message(s, sender, receiver)
+                         ? s->came[from][what][receiver]
+                         : end + crossing(s, (uint32_t)from, action, bytes);
+    if (isnan(end) || isnan(arrival) || isnan(s->ready[action])) { /* not everything is known */
         s->ready[action] = NAN;
         return;
     }
@@ -62,11 +81,12 @@ static uint64_t border(const struct slow *s, uint32_t at) {
 
 static void need_inputs(struct slow *s, uint32_t a, const struct weir_action *action) {
     uint32_t stage = action->stage, i = action->micro_batch;
-    if (stage > 0) need(s, a, find(s, "F", stage - 1, i), border(s, stage - 1));
+    if (stage > 0) need(s, a, find(s, "F", stage - 1, i), border(s, stage - 1), BORDER);
     for (uint32_t k = 0; k < s->options->skip_count; k++) {
         const struct weir_skip_route *skip = &s->options->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++)
-            if (skip->readers[r] == stage) need(s, a, find(s, "F", skip->source, i), skip->bytes);
+            if (skip->readers[r] == stage)
+                need(s, a, find(s, "F", skip->source, i), skip->bytes, SKIPS + k);
     }
 }
 
@@ -75,12 +95,13 @@ static void need_gradients(struct slow *s, uint32_t a, const struct weir_action 
     bool crosses = stage + 1 < s->table->stage_count;
     if (crosses && s->options->border_differentiable != NULL)
         crosses = s->options->border_differentiable[stage];
-    if (crosses) need(s, a, find(s, "BI", stage + 1, i), border(s, stage));
+    if (crosses) need(s, a, find(s, "BI", stage + 1, i), border(s, stage), BORDER);
     for (uint32_t k = 0; k < s->options->skip_count; k++) {
         const struct weir_skip_route *skip = &s->options->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
-            if (before == stage) need(s, a, find(s, "BI", skip->readers[r], i), skip->bytes);
+            if (before == stage)
+                need(s, a, find(s, "BI", skip->readers[r], i), skip->bytes, SKIPS + k);
         }
     }
 }
@@ -94,7 +115,7 @@ static void need_slot(struct slow *s, uint32_t a, const struct weir_action *acti
     if (row_of(s->table, (uint32_t)next) == row_of(s->table, a)) return;
     bool free_crossings = s->free_crossings;
     s->free_crossings = true; /* a slot is free at once */
-    need(s, a, next, 0);
+    need(s, a, next, 0, BORDER);
     s->free_crossings = free_crossings;
 }
 
@@ -102,7 +123,7 @@ static void need_orders(struct slow *s, uint32_t a) {
     bool free_crossings = s->free_crossings;
     s->free_crossings = true;
     for (uint32_t i = s->options->order_begin[a]; i < s->options->order_begin[a + 1]; i++)
-        need(s, a, s->options->order_from[i], 0);
+        need(s, a, s->options->order_from[i], 0, BORDER);
     s->free_crossings = free_crossings;
 }
 
@@ -111,7 +132,7 @@ static void need_everybody(struct slow *s, uint32_t a) {
     s->free_crossings = true;
     for (uint32_t b = 0; b < s->table->action_count; b++) {
         uint8_t kind = s->table->actions[b].kind;
-        if (kind == WEIR_KIND_B || kind == WEIR_KIND_W) need(s, a, b, 0);
+        if (kind == WEIR_KIND_B || kind == WEIR_KIND_W) need(s, a, b, 0, BORDER);
     }
     s->free_crossings = free_crossings;
 }
@@ -146,11 +167,77 @@ static bool settle(struct slow *s, uint32_t a, uint32_t w) {
     return true;
 }
 
+/* ---- messages ---- */
+
+static void send(struct slow *s, uint32_t a, uint32_t stage, uint64_t bytes, uint32_t what) {
+    const struct weir_rank_links *ranks = s->options->ranks;
+    int64_t forward = find(s, "F", stage, 0);
+    uint32_t from = row_of(s->table, a), to = row_of(s->table, (uint32_t)forward);
+    if (!is_message(s, from, to) || !isnan(s->came[a][what][to])) return;
+    uint32_t sender = rank_of(s, from), receiver = rank_of(s, to);
+    const struct weir_link_cost *cost = &ranks->costs[sender * ranks->rank_count + receiver];
+    double *way = &s->way_out[ranks->hosts != NULL ? ranks->hosts[sender] : sender][0];
+    if (ranks->hosts != NULL && ranks->hosts[sender] == ranks->hosts[receiver])
+        way = &s->way_out[sender][1];
+    *way = fmax(*way, s->end[a]) + (double)bytes * cost->seconds_per_byte;
+    s->came[a][what][to] = *way + cost->latency;
+}
+
+static bool returns(const struct slow *s, uint32_t stage) {
+    return find(s, "BI", stage, 0) >= 0;
+}
+
+static void send_all(struct slow *s, uint32_t a) {
+    const struct weir_simulate_options *o = s->options;
+    const struct weir_action *action = &s->table->actions[a];
+    uint32_t stage = action->stage;
+    bool forward = action->kind == WEIR_KIND_F;
+    bool back = action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I;
+    if (forward && stage + 1 < s->table->stage_count)
+        send(s, a, stage + 1, border(s, stage), BORDER);
+    bool wanted =
+        o->border_differentiable == NULL || (stage > 0 && o->border_differentiable[stage - 1]);
+    if (back && stage > 0 && wanted && returns(s, stage - 1))
+        send(s, a, stage - 1, border(s, stage - 1), BORDER);
+    for (uint32_t k = 0; k < o->skip_count; k++) {
+        const struct weir_skip_route *skip = &o->skips[k];
+        for (uint32_t r = 0; r < skip->reader_count; r++) {
+            uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
+            if (forward && skip->source == stage)
+                send(s, a, skip->readers[r], skip->bytes, SKIPS + k);
+            if (back && skip->readers[r] == stage && skip->differentiable)
+                send(s, a, before, skip->bytes, SKIPS + k);
+        }
+    }
+}
+
+/* Of all that ended and did not send yet, the first to end, of equals the lowest worker's. */
+static bool send_next(struct slow *s) {
+    uint32_t next = UINT32_MAX;
+    for (uint32_t a = 0; a < s->table->action_count; a++)
+        if (!s->sent[a] && !isnan(s->end[a]) && (next == UINT32_MAX || s->end[a] < s->end[next]))
+            next = a;
+    if (next == UINT32_MAX) return false;
+    s->sent[next] = true;
+    send_all(s, next);
+    return true;
+}
+
+static void begin(struct slow *s) {
+    memset(s->sent, 0, sizeof s->sent);
+    memset(s->way_out, 0, sizeof s->way_out);
+    for (uint32_t a = 0; a < s->table->action_count; a++) {
+        s->end[a] = NAN;
+        for (uint32_t what = 0; what < SKIPS + SLOW_SKIPS_MAX; what++)
+            for (uint32_t w = 0; w < SLOW_WORKERS_MAX; w++) s->came[a][what][w] = NAN;
+    }
+}
+
 static bool settle_all(struct slow *s) {
     uint32_t known = 0;
-    bool changed = true;
-    for (uint32_t a = 0; a < s->table->action_count; a++) s->end[a] = NAN;
-    while (changed) {
+    bool changed = true, ranks = s->options->ranks != NULL && !s->free_crossings;
+    begin(s);
+    while (changed || (ranks && send_next(s))) {
         changed = false;
         for (uint32_t a = 0; a < s->table->action_count; a++) {
             bool settled = settle(s, a, row_of(s->table, a));

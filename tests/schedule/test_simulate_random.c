@@ -2,9 +2,9 @@
 /*
  * Goal: the simulator is right for any table and any costs. Method: random tables (any worker for
  * any stage, any order that can run, B or I and W, R anywhere between F and its backward, stages
- * without backward) with random skips, borders, links, host time and sizes; times are multiples of
- * 1/8, zero among them, so that sums are exact and many things end at once. A simulation written
- * another way must give the same, to the bit where no means are taken.
+ * without backward) with random skips, borders, links, ranks, host time and sizes; times are
+ * multiples of 1/8, zero among them, so that sums are exact and many things end at once. A
+ * simulation written another way must give the same, to the bit where no means are taken.
  */
 #include "harness.h"
 #include "schedule/simulate_slowly.h"
@@ -28,7 +28,9 @@ struct trial {
     uint64_t border_bytes[STAGES], saved[STAGES], kept[STAGES];
     uint32_t readers[SKIPS][STAGES];
     struct weir_skip_route skips[SKIPS];
-    struct weir_link_cost links[WORKERS * WORKERS];
+    struct weir_link_cost links[WORKERS * WORKERS], between[WORKERS * WORKERS];
+    uint32_t hosts[WORKERS];
+    struct weir_rank_links ranks;
     uint32_t order_begin[ACTIONS + 1], order_from[ACTIONS];
     struct weir_simulate_options options;
 };
@@ -146,6 +148,21 @@ static void random_sizes(struct trial *t) {
         t->links[i] = (struct weir_link_cost){eighths(8), eighths(3)};
 }
 
+/* Ranks of one worker or more, on hosts of one rank or more; messages that wait, and that do not.
+ */
+static void random_ranks(struct trial *t) {
+    uint32_t count = 1 + below(t->table.worker_count);
+    for (uint32_t i = 0; i < WORKERS * WORKERS; i++)
+        t->between[i] = (struct weir_link_cost){eighths(8), eighths(5)};
+    for (uint32_t r = 0; r < count; r++) t->hosts[r] = below(count);
+    t->ranks = (struct weir_rank_links){
+        .rank_count = count, .costs = t->between, .hosts = below(2) == 0 ? t->hosts : NULL};
+    t->options.ranks = &t->ranks;
+    /* of two messages that are sent at once neither is made of the other */
+    for (uint32_t i = 0; i < STAGES * WEIR_KIND_COUNT; i++) t->seconds[i] += 0.125;
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) t->options.kind_seconds[k] += 0.125;
+}
+
 /* Up to one for each action; most of them can be kept, some make a circle. */
 static void random_orders(struct trial *t) {
     uint32_t actions = t->table.action_count, count = 0;
@@ -169,6 +186,7 @@ static void random_costs(struct trial *t) {
     if (below(2) == 0) o->host_seconds = eighths(4);
     if (below(2) == 0) o->link = (struct weir_link_cost){eighths(8), eighths(3)};
     if (below(3) == 0) o->links = t->links;
+    if (below(2) == 0) random_ranks(t);
     if (below(2) == 0) o->border_bytes = t->border_bytes;
     if (below(3) == 0) o->border_differentiable = t->differentiable;
     if (below(2) == 0) o->saved_bytes = t->saved;

@@ -73,7 +73,9 @@ static void expect_alone(const char *settings) {
     struct weir_message message = {.peer = 1};
     struct weir_request request;
     set_launch(settings);
-    CHECK_OK(weir_world_mpi(test_allocator(), "/none/libmpi.so", &faults, &world));
+    struct weir_world_options options = WEIR_WORLD_OPTIONS_INIT;
+    options.library = "/none/libmpi.so";
+    CHECK_OK(weir_world_mpi(test_allocator(), &options, &faults, &world));
     EXPECT_EQ_UINT(faults.count, 0);
     EXPECT_EQ_UINT(world.size, sizeof world);
     EXPECT_EQ_UINT(world.rank, 0);
@@ -100,7 +102,9 @@ static void look(const char *library, const char *path, int wanted, struct weir_
     snprintf(before, sizeof before, "%s", getenv("PATH"));
     set_launch("PMI_RANK=1 PMI_SIZE=4");
     setenv("PATH", path, 1);
-    EXPECT_STATUS(weir_world_mpi(test_allocator(), library, faults, &world), wanted);
+    struct weir_world_options options = WEIR_WORLD_OPTIONS_INIT;
+    options.library = library;
+    EXPECT_STATUS(weir_world_mpi(test_allocator(), &options, faults, &world), wanted);
     setenv("PATH", before, 1);
     forget_launch();
 }

@@ -2,7 +2,7 @@
 /* Shapes into options. What the options do say is left alone: where it is wrong, loading tells. */
 #include "cli/gpt_file.h"
 
-#include "io/safetensors.h"
+#include "io/archive.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { SIZE_MAX_TAKEN = 1 << 24, GPT2_VOCAB = 50257, GPT2_HEAD = 64 };
 
 /** A file that is looked at. */
 struct look {
-    const struct weir__safetensors *file;
+    const struct weir__archive *file;
     const char *path;
     const struct args *args;
     struct model_options *options;
@@ -21,7 +21,7 @@ struct look {
 
 /* Sizes of a matrix called `name`, or a fault. */
 static bool find_matrix(const struct look *look, const char *name, uint32_t sizes[2]) {
-    const struct weir__safetensor *tensor = weir__safetensors_find(look->file, name);
+    const struct weir__safetensor *tensor = weir__archive_find(look->file, name);
     bool good = tensor != NULL && tensor->rank == 2;
     for (int i = 0; good && i < 2; i++) {
         good = tensor->shape[i] >= 1 && tensor->shape[i] <= SIZE_MAX_TAKEN;
@@ -43,7 +43,7 @@ static uint32_t count_blocks(const struct look *look) {
     char name[32];
     uint32_t count = 0;
     do snprintf(name, sizeof name, "h.%u.ln_1.weight", count);
-    while (weir__safetensors_find(look->file, name) != NULL && ++count < SIZE_MAX_TAKEN);
+    while (weir__archive_find(look->file, name) != NULL && ++count < SIZE_MAX_TAKEN);
     return count;
 }
 
@@ -52,8 +52,8 @@ static void take(const struct look *look, const char *option, uint32_t from, uin
 }
 
 /* As the metadata say it; 0: not at all, or not as a number. */
-static uint32_t read_heads(const struct weir__safetensors *file) {
-    const char *text = weir__safetensors_metadata(file, GPT_FILE_HEADS);
+static uint32_t read_heads(const struct weir__archive *file) {
+    const char *text = weir__archive_metadata(file, GPT_FILE_HEADS);
     char *end = NULL;
     if (text == NULL || text[0] < '1' || text[0] > '9') return 0;
     unsigned long heads = strtoul(text, &end, 10);
@@ -63,7 +63,7 @@ static uint32_t read_heads(const struct weir__safetensors *file) {
 /* Heads change no shape. */
 static void take_heads(const struct look *look) {
     struct model_options *options = look->options;
-    const char *text = weir__safetensors_metadata(look->file, GPT_FILE_HEADS);
+    const char *text = weir__archive_metadata(look->file, GPT_FILE_HEADS);
     uint32_t heads = read_heads(look->file);
     bool given = args_given(look->args, "heads");
     if (given && heads > 0 && heads != options->heads)
@@ -101,7 +101,7 @@ static void take_all(const struct look *look) {
     take(look, "width", tokens[1], &look->options->width);
     take(look, "context", places[0], &look->options->context);
     if (!args_given(look->args, "tied") && !args_given(look->args, "untied"))
-        look->options->tied = weir__safetensors_find(look->file, "lm_head.weight") == NULL;
+        look->options->tied = weir__archive_find(look->file, "lm_head.weight") == NULL;
     take_heads(look);
 }
 
@@ -110,16 +110,16 @@ int gpt_file_fill(const char *path, const struct args *args, struct model_option
     if (strcmp(options->model, "gpt") != 0) return WEIR_OK;
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
-    struct weir__safetensors *file;
+    struct weir__archive *file;
     uint32_t before = faults->count;
-    int status = weir__safetensors_open(&io, path, NULL, &file);
+    int status = weir__archive_open(&io, path, &file);
     if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
     if (status != WEIR_OK) {
         weir_faults_add(faults, "%s", error.message);
         return status;
     }
     take_all(&(struct look){file, path, args, options, faults});
-    weir__safetensors_close(file);
+    weir__archive_close(file);
     return faults->count > before ? WEIR_ERR_CONFIG : WEIR_OK;
 }
 
@@ -128,11 +128,11 @@ int gpt_file_check_heads(const char *path, const struct model_options *options,
     if (strcmp(options->model, "gpt") != 0) return WEIR_OK;
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
-    struct weir__safetensors *file;
-    int status = weir__safetensors_open(&io, path, NULL, &file);
+    struct weir__archive *file;
+    int status = weir__archive_open(&io, path, &file);
     if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
     uint32_t heads = read_heads(file);
-    weir__safetensors_close(file);
+    weir__archive_close(file);
     if (heads == 0 || heads == options->heads) return WEIR_OK;
     weir_faults_add(faults, "--heads %u, but %s was trained with %u: give --heads %u",
                     options->heads, path, heads, heads);

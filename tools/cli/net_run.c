@@ -3,6 +3,7 @@
 #include "cli/net_run.h"
 
 #include "cli/output.h"
+#include "io/archive.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,6 +30,28 @@ void net_run_check_output(const char *option, const char *path, struct weir_faul
         check_folder(option, path, faults);
     else if (S_ISDIR(facts.st_mode))
         weir_faults_add(faults, "--%s %s is a folder: give a file in it", option, path);
+}
+
+void net_run_check_checkpoint(const char *option, const char *path, bool several,
+                              struct weir_faults *faults) {
+    struct weir__io io = {.error = NULL};
+    struct stat facts;
+    bool there = path != NULL && stat(path, &facts) == 0;
+    bool folder = there && weir__archive_is_folder(&io, path);
+    if (path == NULL || output_is_standard(path) || path[0] == '\0' || (!several && !folder))
+        net_run_check_output(option, path, faults);
+    else if (!there)
+        check_folder(option, path, faults);
+    else if (!S_ISDIR(facts.st_mode))
+        weir_faults_add(faults,
+                        "--%s %s is a file, and several processes save a folder: give another name",
+                        option, path);
+    else if (!weir__archive_takes(&io, path))
+        weir_faults_add(faults, "--%s %s is a folder with other files: give a new name", option,
+                        path);
+    else if (access(path, W_OK | X_OK) != 0)
+        weir_faults_add(faults, "--%s %s: %s: mend that, or choose another", option, path,
+                        strerror(errno));
 }
 
 void net_run_check_input(const char *option, const char *path, struct weir_faults *faults) {

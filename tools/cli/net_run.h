@@ -9,6 +9,9 @@
 /** Adds a fault if no file could appear at `path` (NULL: none is wanted): a folder that is missing
  * or may not be written, a folder itself, or `-`. Better now than after the last step. */
 void net_run_check_output(const char *option, const char *path, struct weir_faults *faults);
+/** The same of a checkpoint: where `several` processes save, or there is one already, a folder. */
+void net_run_check_checkpoint(const char *option, const char *path, bool several,
+                              struct weir_faults *faults);
 /** Adds a fault if `path` (NULL: none is given) cannot be read. */
 void net_run_check_input(const char *option, const char *path, struct weir_faults *faults);
 /** weir_net_load whose faults name the file. */

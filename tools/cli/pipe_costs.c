@@ -251,12 +251,13 @@ void pipe_step_clean_up(struct pipe_step *step) {
 }
 
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
-                 struct weir_faults *faults, double *seconds) {
+                 const struct weir_rank_links *ranks, struct weir_faults *faults, double *seconds) {
     struct weir_simulator *simulator = NULL;
     struct weir_prediction prediction;
     struct pipe_step step = {0};
     int status = pipe_step_init(&step, profile, net, faults);
     step.options.no_causes = true;
+    step.options.ranks = ranks;
     if (strcmp(profile->device, "cuda") == 0) step.options.link = weir_net_link(net);
     if (status != WEIR_OK) goto out;
     status = weir_simulator_new(NULL, &simulator);

@@ -42,8 +42,9 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
                    const struct weir_net_options *net, struct weir_faults *faults);
 void pipe_step_clean_up(struct pipe_step *step);
 
-/** Seconds of a step of the net, whose balance is set. */
+/** Seconds of a step of the net, whose balance is set. `ranks` as in struct weir_simulate_options.
+ */
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
-                 struct weir_faults *faults, double *seconds);
+                 const struct weir_rank_links *ranks, struct weir_faults *faults, double *seconds);
 
 #endif

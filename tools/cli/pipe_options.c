@@ -79,6 +79,16 @@ const struct arg_option pipe_option_list[] = {
 };
 const uint32_t pipe_option_count = sizeof pipe_option_list / sizeof pipe_option_list[0];
 
+const struct arg_option pipe_share_list[] = {
+    PIPE_COUNT_OPTION("replicas", "D", AT(replicas), .most = 32768, .fallback = "1",
+                      .help = "copies of the pipeline, each of as many ranks and workers, that "
+                              "share a mini-batch. No bit depends on it"),
+    PIPE_COUNT_OPTION("gradient-groups", "G", AT(gradient_groups), .most = 32768,
+                      .help = "groups of micro-batches, a power of two, whose gradients add up as "
+                              "a tree; D divides it. Bits hold per G. Default: D"),
+};
+const uint32_t pipe_share_count = sizeof pipe_share_list / sizeof pipe_share_list[0];
+
 const struct arg_refusal pipe_infer_refusals[] = {
     {"plan", "a pipeline is searched for training, and this infers: give --workers and --chunks, "
              "or --balance-by time"},
@@ -306,12 +316,28 @@ static void fill_checkpoint(const struct pipe_options *options, struct pipe_stor
                         count, net->stages, weir__s(net->stages));
 }
 
-int pipe_options_fill(const struct pipe_options *options, const struct args *args,
+/* --workers are all replicas'; what follows is of one. */
+static struct pipe_options share(const struct pipe_options *options, struct weir_faults *faults) {
+    struct pipe_options own = *options;
+    uint32_t replicas = options->replicas > 0 ? options->replicas : 1;
+    own.workers = options->workers / replicas;
+    if (options->workers % replicas != 0)
+        weir_faults_add(faults,
+                        "--workers %u: they are those of all %u replicas: give a multiple, like %u",
+                        options->workers, replicas, (own.workers + 1) * replicas);
+    return own;
+}
+
+int pipe_options_fill(const struct pipe_options *given, const struct args *args,
                       const struct weir_model *model, struct pipe_storage *storage,
                       struct weir_net_options *net, struct weir_faults *faults) {
     static const enum weir_dtype dtypes[] = {WEIR_F32, WEIR_BF16, WEIR_F64};
     uint32_t before = faults->count;
     memset(storage, 0, sizeof *storage);
+    storage->own = share(given, faults);
+    const struct pipe_options *options = &storage->own;
+    net->pipe.replicas = options->replicas;
+    net->pipe.gradient_groups = options->gradient_groups;
     fill_stages(options, args, model, net, faults);
     fill_schedule(options, storage, &net->pipe, faults);
     uint32_t workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;

@@ -44,17 +44,22 @@ struct pipe_options {
     uint64_t seed;
     uint64_t memory_limit;
     double watchdog;
+    uint32_t replicas, gradient_groups; /**< 0 in commands that have no such options */
 };
 
 enum { PIPE_BALANCE_BY_COST, PIPE_BALANCE_BY_TIME, PIPE_BALANCE_BY_SIZE };
 
 extern const struct arg_option pipe_option_list[];
 extern const uint32_t pipe_option_count;
+/** Of commands that train, or plan that: they are of the same struct. */
+extern const struct arg_option pipe_share_list[];
+extern const uint32_t pipe_share_count;
 /** Of commands that have them and no --plan: those that infer, and others. */
 extern const struct arg_refusal pipe_infer_refusals[], pipe_refusals[];
 
 /** What the filled options point to; lives as long as they are used. */
 struct pipe_storage {
+    struct pipe_options own;  /**< as given, but of one replica */
     struct weir__bytes table; /**< a --schedule FILE.csv */
     const char *devices[ARG_LIST_MAX];
     uint32_t *sizes;              /**< the balance that --balance-by chose, or NULL */

@@ -240,6 +240,7 @@ static int try_workers(struct trying *t, uint32_t workers, struct search *search
     search->hosts = t->how->hosts > 0 ? t->how->hosts : 1;
     net.pipe.threads_per_worker = threads_for(search, t->options, search->workers);
     fixed.order = t->how->order;
+    fixed.ranks = t->how->ranks;
     if (t->within_machine) fixed.memory_limit = t->machine.memory_bytes / 4 * 3 / search->workers;
     if (t->within_machine && t->least > fixed.memory_limit) fixed.memory_limit = t->least;
     search->chunks_kept = t->how->keeps_chunks || args_given(t->args, "chunks");

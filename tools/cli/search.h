@@ -50,6 +50,7 @@ struct search_how {
     bool workers; /**< they are searched too, with a share of the cores each, where nothing that
                        is given tells them */
     uint32_t hosts;    /**< that share the workers, each like this one; 0: this one alone */
+    const struct weir_rank_links *ranks; /**< workers are on several; NULL: in one process */
     const char *order; /**< of adding up gradients, which a search never changes: as
                             weir_table_order says it; NULL: ascending, as all begin */
 };

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir doctor`: what the machine and its GPUs are, what Weir found on it, where it would put
- * workers, and how fast one core is, measured in some tenths of a second. */
+ * workers, and how fast one core is, measured in some tenths of a second. Under a launcher also who
+ * the ranks are, and what lies between them; then rank 0 alone speaks, and of its own machine. */
 #include "cmd/commands.h"
 #include "cli/args.h"
 #include "device/device.h"
 #include "cmd/doctor_gpus.h"
+#include "cmd/doctor_world.h"
 #include "cli/json_text.h"
 #include "cli/net_run.h"
 #include "net/cpu/level.h"
 #include "net/profile/roofs.h"
 #include "place/place.h"
+#include "world/world.h"
 #include "cli/plan_text.h"
 
 #include <hwloc.h>
@@ -42,6 +45,7 @@ struct doctor {
     bool placed; /* the placements can be had */
     struct weir__roofs roofs;
     struct doctor_gpus gpus;
+    struct doctor_world world;
 };
 
 /* ---- roofs ---- */
@@ -105,6 +109,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
         to,
         "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, %.1f GB/s in memory\n",
         d->roofs.product * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
+    doctor_world_print(to, &d->world);
     for (uint32_t i = 0; i < d->problems.kept; i++)
         fprintf(to, "problem     %s\n", d->problems.lines[i]);
 }
@@ -141,12 +146,14 @@ static json_t *doctor_json(const struct doctor *d) {
     json_t *roofs =
         json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.product, "copy_cached_bytes",
                   d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
-    return json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
-                     f->model, "cores", (int)f->cores, "usable_cores", (int)f->usable_cores,
-                     "quota_cores", f->quota_cores, "packages", (int)f->packages, "numa_nodes",
-                     (int)f->numa_nodes, "caches", caches, "memory", (json_int_t)f->memory_bytes,
-                     "gpus", doctor_gpus_json(&d->gpus), "libraries", libraries, "places",
-                     places_json(d), "roofs", roofs, "problems", problems);
+    json_t *root = json_pack(
+        "{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model", f->model,
+        "cores", (int)f->cores, "usable_cores", (int)f->usable_cores, "quota_cores", f->quota_cores,
+        "packages", (int)f->packages, "numa_nodes", (int)f->numa_nodes, "caches", caches, "memory",
+        (json_int_t)f->memory_bytes, "gpus", doctor_gpus_json(&d->gpus), "libraries", libraries,
+        "places", places_json(d), "roofs", roofs, "problems", problems);
+    doctor_world_json(&d->world, root);
+    return root;
 }
 
 static int examine(struct doctor *d) {
@@ -160,20 +167,39 @@ static int examine(struct doctor *d) {
         .bind = d->values->bind, .workers = d->values->workers, .threads = d->values->threads};
     (void)weir__place_plan(d->machine, &request, &d->problems, d->placements);
     d->placed = d->problems.count == 0;
-    status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
-    if (status != WEIR_OK) return status;
     (void)find_level(&d->problems);
-    return measure_roofs(&d->roofs);
+    if (!doctor_world_leads(&d->world)) return WEIR_OK; /* nor disturbs what is measured */
+    status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
+    return status == WEIR_OK ? measure_roofs(&d->roofs) : status;
 }
 
-static int run(struct doctor *d, struct weir_error *error) {
+static int run(struct doctor *d, struct weir_faults *faults, struct weir_error *error) {
     struct people people;
-    int status = examine(d);
+    int status = doctor_world_agree(&d->world, examine(d), faults);
     if (status != WEIR_OK) return status;
+    status = doctor_world_look(&d->world, &d->facts, level_name(), &d->problems, faults);
+    if (status != WEIR_OK || !doctor_world_leads(&d->world)) return status;
     people_init(&people, output_is_standard(d->values->json));
     print_doctor(people.stream, d);
     if (d->values->json == NULL) return WEIR_OK;
     return json_text_save(d->values->json, doctor_json(d), error);
+}
+
+/* Of options that cannot be all ranks come to know, before they end. */
+static int start(struct doctor *d, struct weir_faults *faults, struct weir_error *error) {
+    int asked = faults->count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
+    int status = doctor_world_join(&d->world, faults);
+    if (status != WEIR_OK) return status;
+    status = doctor_world_agree(&d->world, asked, faults);
+    return status == WEIR_OK ? run(d, faults, error) : status;
+}
+
+/* What is wrong rank 0 says, for all. */
+static int end(const struct doctor *d, const struct arg_command *command,
+               struct weir_faults *faults, int status, struct weir_error *error) {
+    if (doctor_world_leads(&d->world)) return args_end(command, faults, status, error);
+    weir_faults_clean_up(faults);
+    return status == WEIR_OK ? EXIT_DONE : EXIT_FAILED;
 }
 
 int cmd_doctor(int argc, char **argv) {
@@ -186,13 +212,13 @@ int cmd_doctor(int argc, char **argv) {
     struct weir_error error = {0};
     struct doctor doctor = {.values = &values, .problems = WEIR_FAULTS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
-    if (faults.count > 0) return args_refuse(&command, &faults);
-    int status = run(&doctor, &error);
-    int code = args_end(&command, &faults, status, &error);
+    if (weir__launch_read().rank == 0 && !output_is_standard(values.json))
+        net_run_check_output("json", values.json, &faults);
+    int status = start(&doctor, &faults, &error);
+    int code = end(&doctor, &command, &faults, status, &error);
     doctor_gpus_clean_up(&doctor.gpus);
     free(doctor.placements);
     weir__machine_destroy(doctor.machine);
     weir_faults_clean_up(&doctor.problems);
-    return code;
+    return doctor_world_leave(&doctor.world, code);
 }

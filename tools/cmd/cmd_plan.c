@@ -3,6 +3,7 @@
 #include "cmd/commands.h"
 #include "cmd/path_uses.h"
 #include "cli/json_text.h"
+#include "cli/links_file.h"
 #include "cli/model_options.h"
 #include "net/compile/compile.h"
 #include "cli/net_run.h"
@@ -20,7 +21,7 @@ struct plan_values {
     struct model_options model;
     struct pipe_options pipe;
     struct step_options step;
-    const char *json;
+    const char *json, *links;
     bool search;
 };
 
@@ -28,6 +29,9 @@ static const struct arg_option own[] = {
     {"search", ARG_FLAG, offsetof(struct plan_values, search),
      "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
      "chunks, checkpoint, recompute; what is given stays as it is"},
+    {"links", ARG_TEXT, offsetof(struct plan_values, links),
+     "the workers are on ranks, with links as 'weir doctor --json' writes them under mpiexec",
+     .value = "FILE"},
     {"json", ARG_TEXT, offsetof(struct plan_values, json),
      "the same facts for programs; - is stdout", .value = "FILE"},
 };
@@ -84,21 +88,21 @@ static int choose_balance(const struct weir_model *model, struct weir_net_option
 
 /* Of measured times, where there are any. */
 static int predict(const struct plan_values *values, const struct search *search,
-                   const struct weir_model *model, struct pipe_storage *storage,
-                   const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
-                   double *step) {
+                   const struct weir_model *model, const struct weir_rank_links *ranks,
+                   struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
+                   struct weir_faults *faults, double *step) {
     if (search->result.winner != NULL) {
         *step = search->result.winner->step;
         return WEIR_OK;
     }
     if (values->pipe.profile == NULL && storage->profile == NULL) return WEIR_OK;
     int status = pipe_profile(&values->pipe, model, storage, net, notes, faults);
-    return status == WEIR_OK ? pipe_predict(storage->profile, net, faults, step) : status;
+    return status == WEIR_OK ? pipe_predict(storage->profile, net, ranks, faults, step) : status;
 }
 
 static int plan_model(struct plan_values *values, const struct args *args,
-                      const struct weir_model *model, struct weir_faults *faults,
-                      struct weir_error *error) {
+                      const struct weir_model *model, const struct weir_rank_links *ranks,
+                      struct weir_faults *faults, struct weir_error *error) {
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
     struct pipe_storage storage;
     struct found found = {.step = -1};
@@ -109,9 +113,13 @@ static int plan_model(struct plan_values *values, const struct args *args,
     step_options_fill(&values->step, &net);
     struct people people;
     people_init(&people, output_is_standard(values->json));
-    if (values->search)
-        status = search_run(&search, &(struct search_how){0}, args, model, &net, &values->pipe,
-                            people.stream, faults);
+    if (values->search && values->pipe.replicas > 1)
+        weir_faults_add(faults,
+                        "--replicas: a pipeline is searched for one replica: leave it away, "
+                        "and give it with the one that is found");
+    if (values->search && faults->count == 0)
+        status = search_run(&search, &(struct search_how){.ranks = ranks}, args, model, &net,
+                            &values->pipe, people.stream, faults);
     if (status != WEIR_OK) goto out;
     status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status != WEIR_OK) goto out;
@@ -121,7 +129,8 @@ static int plan_model(struct plan_values *values, const struct args *args,
     if (status != WEIR_OK || faults->count > 0) goto out;
     status = weir_net_plan(model, &net, faults, &found.plan);
     if (status != WEIR_OK || faults->count > 0) goto out;
-    status = predict(values, &search, model, &storage, &net, people.stream, faults, &found.step);
+    status =
+        predict(values, &search, model, ranks, &storage, &net, people.stream, faults, &found.step);
     if (status != WEIR_OK || faults->count > 0) goto out;
     found.save_bytes = weir_net_copy_bytes(model, &net);
     status = report(values, &search, &net, &found, error);
@@ -133,11 +142,29 @@ out:
     return status;
 }
 
+/* As in a run, each rank has a worker where nothing else is told. */
+static void check_links(struct plan_values *values, const struct args *args,
+                        const struct links_file *links, struct weir_faults *faults) {
+    bool told =
+        args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
+    if (!told) values->pipe.workers = links->ranks.rank_count;
+    if (!values->search && values->pipe.profile == NULL)
+        weir_faults_add(faults, "--links: nothing is predicted without times: add --search, or "
+                                "--profile FILE");
+}
+
 static int run(struct plan_values *values, const struct args *args, struct weir_faults *faults,
                struct weir_model **model, struct weir_error *error) {
+    struct links_file links = {0};
     int status = model_options_build(&values->model, args, NULL, faults, model);
-    if (status != WEIR_OK) return status;
-    return plan_model(values, args, *model, faults, error);
+    if (status == WEIR_OK && values->links != NULL)
+        status = links_file_read(&links, values->links, faults);
+    if (status == WEIR_OK && values->links != NULL) check_links(values, args, &links, faults);
+    if (status == WEIR_OK && faults->count == 0)
+        status = plan_model(values, args, *model, values->links != NULL ? &links.ranks : NULL,
+                            faults, error);
+    links_file_clean_up(&links);
+    return status;
 }
 
 int cmd_plan(int argc, char **argv) {
@@ -145,9 +172,10 @@ int cmd_plan(int argc, char **argv) {
         {"Options", own, sizeof own / sizeof own[0], 0},
         {"Step", step_option_list, step_option_count, offsetof(struct plan_values, step)},
         {"Model", model_option_list, model_option_count, offsetof(struct plan_values, model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct plan_values, pipe)}};
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct plan_values, pipe)},
+        {"Replicas", pipe_share_list, pipe_share_count, offsetof(struct plan_values, pipe)}};
     const struct arg_command command = {"plan", "every stage's memory to the byte", NULL, sections,
-                                        4};
+                                        5};
     struct plan_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
@@ -155,8 +183,9 @@ int cmd_plan(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
-    const struct path_use json = {"json", values.json, PATH_TEXT};
-    path_uses_check_own(&json, 1, &values.model, &values.pipe, &faults);
+    const struct path_use paths[] = {{"json", values.json, PATH_TEXT},
+                                     {"links", values.links, PATH_INPUT}};
+    path_uses_check_own(paths, 2, &values.model, &values.pipe, &faults);
     int status = run(&values, &args, &faults, &model, &error);
     int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);

@@ -8,6 +8,7 @@
 #include "cmd/commands.h"
 #include "cli/json_text.h"
 #include "cli/kind_times.h"
+#include "cli/links_file.h"
 #include "cli/model_options.h"
 #include "cli/net_run.h"
 #include "cmd/path_uses.h"
@@ -26,7 +27,7 @@ struct simulate_values {
     double copy, copy_per_byte, host, noise;
     uint64_t border_bytes, activation_bytes;
     uint32_t seeds, activation_limit;
-    const char *json, *trace, *svg;
+    const char *json, *trace, *svg, *links;
     struct pipe_options pipe;
     struct model_options model;
     struct step_options step;
@@ -40,6 +41,10 @@ static const struct arg_option cost_options[] = {
      .value = "X", .fallback = "0", .unit = "seconds"},
     {"copy-per-byte", ARG_REAL, AT(copy_per_byte), "added to it for each byte of the border",
      .value = "X", .fallback = "0", .unit = "seconds"},
+    {"links", ARG_TEXT, AT(links),
+     "the workers are on ranks, with links as 'weir doctor --json' writes them under mpiexec; "
+     "--copy is then within a rank",
+     .value = "FILE"},
     {"border-bytes", ARG_BYTES, AT(border_bytes), "between neighbour stages, of one micro-batch",
      .value = "N", .fallback = "1"},
     {"activation-bytes", ARG_BYTES, AT(activation_bytes), "that a stage saves of one micro-batch",
@@ -96,7 +101,7 @@ static void list_sections(struct arg_section sections[5]) {
 /* ---- what was asked ---- */
 
 struct simulate_request {
-    const struct simulate_values *values;
+    struct simulate_values *values;
     const struct args *args;
     struct simulate_costs costs;
     struct simulate_model model; /* its model NULL: none */
@@ -404,11 +409,12 @@ static void check_model(const struct simulate_values *values, const struct args 
 static void check_outputs(const struct simulate_values *values, struct weir_faults *faults) {
     const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
                                      {"trace", values->trace, PATH_TEXT},
-                                     {"svg", values->svg, PATH_TEXT}};
+                                     {"svg", values->svg, PATH_TEXT},
+                                     {"links", values->links, PATH_INPUT}};
     for (size_t i = 0; i < 3; i++)
         if (!output_is_standard(paths[i].path))
             net_run_check_output(paths[i].option, paths[i].path, faults);
-    path_uses_check_own(paths, 3, &values->model, &values->pipe, faults);
+    path_uses_check_own(paths, 4, &values->model, &values->pipe, faults);
 }
 
 static int run(struct simulate_request *request, struct weir_faults *faults,
@@ -424,10 +430,23 @@ static int run(struct simulate_request *request, struct weir_faults *faults,
     return status;
 }
 
+/* As in a run, each rank has a worker where nothing else is told. */
+static int read_links(struct simulate_request *request, struct links_file *links,
+                      const struct args *args, struct weir_faults *faults) {
+    struct pipe_options *pipe = &request->values->pipe;
+    bool told =
+        args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
+    int status = links_file_read(links, request->values->links, faults);
+    if (status == WEIR_OK && !told) pipe->workers = links->ranks.rank_count;
+    request->costs.ranks = &links->ranks;
+    return status;
+}
+
 static int simulate(struct simulate_values *values, const struct args *args,
                     struct weir_faults *faults) {
     struct weir_error error = {0};
     struct weir_model *model = NULL;
+    struct links_file links = {0};
     bool several = values->compare.count > 0;
     if (several && !args_given(args, "noise")) values->noise = 0.1;
     struct simulate_request request = {
@@ -440,12 +459,13 @@ static int simulate(struct simulate_values *values, const struct args *args,
                   .balance_by_time = several && !args_given(args, "balance-by")}};
     check_model(values, args, faults);
     check_outputs(values, faults);
-    int status = WEIR_OK;
-    if (args_given(args, "model"))
+    int status = values->links != NULL ? read_links(&request, &links, args, faults) : WEIR_OK;
+    if (status == WEIR_OK && args_given(args, "model"))
         status = model_options_build(&values->model, args, NULL, faults, &model);
     request.model.model = model;
     if (status == WEIR_OK && faults->count == 0) status = run(&request, faults, &error);
     weir_model_destroy(model);
+    links_file_clean_up(&links);
     return args_end(args->command, faults, status, &error);
 }
 

@@ -40,7 +40,9 @@ static const struct arg_option run_options[] = {
      "metrics of every update: events for TensorBoard, and metrics.csv", .value = "DIR"},
     {"quiet", ARG_FLAG, AT(quiet), "nothing for people but warnings and errors"},
     {"save", ARG_TEXT, AT(save),
-     "training checkpoint (safetensors), at the end; written beside training", .value = "FILE"},
+     "training checkpoint (safetensors), at the end; written beside training; of several processes "
+     "a folder",
+     .value = "FILE"},
     {"save-every", ARG_U64, AT(save_every), "and every K updates; 0: only then", .value = "K",
      .fallback = "0"},
     {"keep", ARG_U32, AT(keep),
@@ -71,6 +73,10 @@ static const struct arg_option run_options[] = {
      .value = "FILE.html"},
     {"json", ARG_TEXT, AT(json), "one object per update and a summary; - is stdout",
      .value = "FILE"},
+    {"peer-timeout", ARG_REAL, AT(peer_timeout),
+     "over several processes: how long one of them may be silent; then all end. One that dies is "
+     "known at once",
+     .value = "S", .fallback = "10", .unit = "seconds", .least = 0, .most = 86400},
     {"sample", ARG_U32, AT(sample), "text drawn from the model at the end", .value = "N",
      .fallback = "400", .unit = "bytes", .most = 1048576},
 };
@@ -115,6 +121,8 @@ static void check_optimizer(const struct args *args, const struct train_values *
 static void check_values(const struct args *args, const struct train_values *values,
                          struct weir_faults *faults) {
     check_optimizer(args, values, faults);
+    if (args_given(args, "peer-timeout") && !(values->peer_timeout > 0))
+        weir_faults_add(faults, "--peer-timeout 0 leaves no time: give seconds above 0");
     bool saves = values->save != NULL || values->resume != NULL;
     if (values->save_every > 0 && !saves)
         weir_faults_add(faults, "--save-every needs a file: give --save FILE");
@@ -173,11 +181,18 @@ static void report_failure(struct train *t) {
 
 static int finish(struct train *t, const struct arg_command *command, int status) {
     int code = EXIT_DONE;
-    if (t->faults->count > 0) {
+    bool failed = t->faults->count > 0 || status != WEIR_OK;
+    bool lost = failed && train_lost_claim(t, status);
+    if (t->error->status == WEIR_OK) t->error->status = status;
+    if (lost) {
+        output_abort(&t->json);
+        (void)(t->faults->count > 0 ? args_refuse(command, t->faults)
+                                    : args_fail(command, t->error));
+        train_lost_end(t);
+    } else if (t->faults->count > 0) {
         output_abort(&t->json);
         code = args_refuse(command, t->faults);
     } else if (status != WEIR_OK) {
-        if (t->error->status == WEIR_OK) t->error->status = status;
         /* what was reported up to here is worth keeping, and complete with its reason */
         if (train_json_failure(t) == WEIR_OK) output_commit(&t->json);
         output_abort(&t->json);
@@ -196,9 +211,10 @@ int cmd_train(int argc, char **argv) {
         {"Training", run_options, sizeof run_options / sizeof run_options[0], 0},
         {"Optimizer", optimizer_options, sizeof optimizer_options / sizeof optimizer_options[0], 0},
         {"Model", model_option_list, model_option_count, AT(model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)}};
+        {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)},
+        {"Replicas", pipe_share_list, pipe_share_count, AT(pipe)}};
     const struct arg_command command = {"train", "trains a model over a pipeline", NULL, sections,
-                                        4};
+                                        5};
     struct train_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

@@ -25,12 +25,15 @@ const struct subcommand subcommands[] = {
     {"predict", "outputs of trained weights for all rows of a file, as .npy", cmd_predict},
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
     {"init", "writes freshly initialised weights", cmd_init},
+    {"export", "one safetensors file of a checkpoint that several processes saved", cmd_export},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
     {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},
+    {"launch", "starts a job of several ranks, and again on what remains when one is lost",
+     cmd_launch},
     {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor},
     {"help", "the options of a subcommand: weir help train", cmd_help},
     {"man", "a manual page as roff: weir man train | man -l -", cmd_man},
@@ -79,11 +82,13 @@ int subcommand_refuse(const char *word) {
  */
 static bool is_for_one(const struct subcommand *found) {
     struct weir__launch launch = weir__launch_read();
-    if (launch.by == NULL || launch.size <= 1 || strcmp(found->name, "train") == 0) return false;
+    bool joins = strcmp(found->name, "train") == 0 || strcmp(found->name, "doctor") == 0;
+    if (launch.by == NULL || launch.size <= 1 || joins) return false;
     if (launch.rank == 0)
         fprintf(stderr,
-                "weir: %s: started as %" PRIu32 " processes (%s): only 'train' runs over several: "
-                "start this command without the launcher, or as one\n",
+                "weir: %s: started as %" PRIu32
+                " processes (%s): only 'train' and 'doctor' run over "
+                "several: start this command without the launcher, or as one\n",
                 found->name, launch.size, launch.by);
     return true;
 }

@@ -18,6 +18,7 @@
 struct simulate_costs {
     double seconds[WEIR_KIND_COUNT];
     struct weir_link_cost link;
+    const struct weir_rank_links *ranks; /**< NULL: one process */
     double host, noise;
     uint64_t border_bytes, activation_bytes, seed;
     bool recompute_late;

@@ -75,6 +75,7 @@ static int search_table(const struct simulate_counts *counts, struct weir_table_
     }
     costs.border_bytes = bytes;
     costs.link = counts->costs->link;
+    costs.ranks = counts->costs->ranks;
     costs.host_seconds = counts->costs->host;
     search.costs = &costs;
     search.activation_limit = counts->activation_limit;
@@ -144,6 +145,7 @@ void simulate_case_cost(struct simulate_case *c, const struct simulate_costs *co
         c->saved_bytes[s] = costs->activation_bytes;
     }
     c->options.link = costs->link;
+    c->options.ranks = costs->ranks;
     c->options.host_seconds = costs->host;
     c->options.noise = costs->noise;
     c->options.seed = costs->seed;

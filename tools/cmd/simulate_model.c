@@ -67,6 +67,7 @@ static int fill(struct simulate_case *c, const struct simulate_costs *costs,
     c->share = (double)c->table->worker_count / c->table->stage_count;
     c->options = c->measured.options;
     c->options.link = costs->link;
+    c->options.ranks = costs->ranks;
     c->options.host_seconds = costs->host;
     c->options.noise = costs->noise;
     c->options.seed = costs->seed;

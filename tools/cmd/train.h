@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /** `weir train`, in parts: the options (cmd_train.c), the data (train_data.c), the run
- * (train_run.c), validation (train_eval.c), checkpoints (train_save.c), what a gradient that is not
- * finite comes from (train_explain.c), what a checkpoint says of its run (train_resume.c), what a
- * person and a program see of it (train_print.c, train_log.c), its page (train_report.c), and the
+ * (train_run.c), validation (train_eval.c), checkpoints (train_save.c, its thread train_saver.c,
+ * former ones train_former.c, whether all ranks see them train_probe.c), what a gradient that is
+ * not finite comes from (train_explain.c), what a checkpoint says of its run (train_resume.c), what
+ * a person and a program see of it (train_print.c, train_log.c), its page (train_report.c), and the
  * sample (train_sample.c). Nothing here knows models by their names: their input, target and loss
  * decide.
  */
@@ -21,7 +22,7 @@
 #include "cmd/train_save.h"
 #include "cmd/train_world.h"
 
-struct weir__safetensors;
+struct weir__archive;
 
 struct train_values {
     struct model_options model;
@@ -33,6 +34,7 @@ struct train_values {
     uint32_t batch, accumulate;
     uint32_t optimizer;   /**< adamw, sgd */
     uint32_t lr_schedule; /**< constant, cosine */
+    double peer_timeout;
     double lr, weight_decay, momentum, beta1, beta2, eps, clip;
     uint64_t warmup;
     bool nesterov;
@@ -45,7 +47,7 @@ struct train_values {
 };
 
 #define TRAIN_OWN_PATHS 6
-#define TRAIN_NOTES_MAX 24
+#define TRAIN_NOTES_MAX 26
 
 /** What is kept in a checkpoint to compare with when it is resumed; keys and values are owned. */
 struct train_notes {
@@ -144,7 +146,7 @@ int train_notes_make(const struct train *t, struct train_notes *notes);
 void train_notes_clean_up(struct train_notes *notes);
 /** Whether a checkpoint says of itself what t->notes do: the model and the data; with `all` the
  * rest that decides bits too, but for the run's end. */
-bool train_notes_match(const struct train *t, const struct weir__safetensors *file, bool all);
+bool train_notes_match(const struct train *t, const struct weir__archive *file, bool all);
 /** Compares t->notes with those of the checkpoint that is resumed: faults for another model or
  * optimizer. */
 int train_notes_check(struct train *t);

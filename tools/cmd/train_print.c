@@ -4,6 +4,8 @@
 #include "cli/json_text.h"
 #include "cli/plan_text.h"
 #include "cmd/train.h"
+#include "pipe/describe/groups.h"
+#include "pipe/describe/microbatch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -93,6 +95,13 @@ static const char *unit_of(const struct train *t) {
     return t->task.data->kind == WEIR__DATA_ARRAYS ? "samples" : "tokens";
 }
 
+static void print_groups(FILE *to, const struct weir_pipe_options *pipe) {
+    uint32_t replicas = weir__replicas(pipe), groups = weir__gradient_groups(pipe);
+    if (groups > 1)
+        fprintf(to, "          %" PRIu32 " replica%s, %" PRIu32 " groups of gradients\n", replicas,
+                weir__s(replicas), groups);
+}
+
 void train_print_header(struct train *t) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
@@ -101,14 +110,15 @@ void train_print_header(struct train *t) {
     print_model(to, t);
     print_data(to, t);
     const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), v->batch);
+    uint32_t micro_batches = weir__chunk_count(v->batch, t->options.pipe.chunks);
     if (t->search.result.winner != NULL) search_print_choice(to, &t->search);
     fprintf(to,
             "pipeline  %s, %" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRIu32
             " row%s in %" PRIu32 " micro-batch%s, checkpoint %s, recompute %s\n",
             v->pipe.schedule, table->stage_count, weir__s(table->stage_count), table->worker_count,
-            weir__s(table->worker_count), v->batch, weir__s(v->batch), table->micro_batch_count,
-            weir__es(table->micro_batch_count), pipe_checkpoint_text(&v->pipe),
-            pipe_recompute_text(&v->pipe));
+            weir__s(table->worker_count), v->batch, weir__s(v->batch), micro_batches,
+            weir__es(micro_batches), pipe_checkpoint_text(&v->pipe), pipe_recompute_text(&v->pipe));
+    print_groups(to, &t->options.pipe);
     people_wrap(&t->people, "kernels   ", kernels);
     print_layers(to, t);
     fprintf(to, "\nplanned memory\n");

@@ -10,9 +10,11 @@
 
 #include "device/device.h"
 #include "device/gpus.h"
-#include "io/safetensors.h"
+#include "io/archive.h"
 #include "net/cpu/level.h"
 #include "net/run/net.h"
+#include "pipe/describe/groups.h"
+#include "pipe/describe/microbatch.h"
 #include "place/place.h"
 
 #include <inttypes.h>
@@ -106,8 +108,11 @@ static bool matters(const struct train *t, enum when when) {
 }
 
 static int add_pipeline(const struct train *t, struct train_notes *notes) {
-    const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), t->values->batch);
-    int status = add_option(notes, "chunks", "%" PRIu32, table->micro_batch_count);
+    const struct weir_pipe_options *pipe = &t->options.pipe;
+    uint32_t micro_batches = weir__chunk_count(t->values->batch, pipe->chunks);
+    int status = add_option(notes, "chunks", "%" PRIu32, micro_batches);
+    if (status != WEIR_OK) return status;
+    status = add_option(notes, "gradient-groups", "%" PRIu32, weir__gradient_groups(pipe));
     if (status != WEIR_OK) return status;
     status = add_option(notes, "dtype", "%s", pipe_dtype_text(&t->values->pipe));
     if (status != WEIR_OK) return status;
@@ -254,12 +259,12 @@ void train_notes_clean_up(struct train_notes *notes) {
     notes->count = 0;
 }
 
-bool train_notes_match(const struct train *t, const struct weir__safetensors *file, bool all) {
+bool train_notes_match(const struct train *t, const struct weir__archive *file, bool all) {
     for (uint32_t i = 0; i < t->notes.count; i++) {
         const struct weir_note *note = &t->notes.list[i];
         bool says = strcmp(note->key, model_key) == 0 || strcmp(note->key, data_key) == 0;
         if (!says && (!all || strcmp(note->key, steps_key) == 0)) continue;
-        const char *text = weir__safetensors_metadata(file, note->key);
+        const char *text = weir__archive_metadata(file, note->key);
         if (text == NULL || strcmp(text, note->value) != 0) return false;
     }
     return true;
@@ -396,15 +401,15 @@ static int visit_others(struct train *t,
                         void (*visit)(struct train *t, const struct weir_note *note,
                                       const char *then)) {
     struct weir__io io = {.error = t->error};
-    struct weir__safetensors *file;
-    int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
+    struct weir__archive *file;
+    int status = weir__archive_open(&io, t->values->resume, &file);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < t->notes.count; i++) {
         const struct weir_note *note = &t->notes.list[i];
-        const char *then = weir__safetensors_metadata(file, note->key);
+        const char *then = weir__archive_metadata(file, note->key);
         if (then != NULL && strcmp(note->value, then) != 0) visit(t, note, then);
     }
-    weir__safetensors_close(file);
+    weir__archive_close(file);
     return WEIR_OK;
 }
 
@@ -429,20 +434,20 @@ static void refuse_note(struct train *t, const struct weir_note *note, const cha
 /* What learns has state, what is frozen none. One line says it for all tensors. */
 static int refuse_frozen(struct train *t) {
     struct weir__io io = {.error = t->error};
-    struct weir__safetensors *file;
+    struct weir__archive *file;
     char name[320];
     if (t->other_state || weir__optimizer_arrays(&t->options.optimizer) == 0) return WEIR_OK;
     const char *array = weir__optimizer_array_name(&t->options.optimizer, 0);
-    int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
+    int status = weir__archive_open(&io, t->values->resume, &file);
     if (status != WEIR_OK) return status;
-    bool whole = weir__safetensors_metadata(file, "step") != NULL; /* not weights alone */
+    bool whole = weir__archive_metadata(file, "step") != NULL; /* not weights alone */
     for (uint32_t i = 0; whole && i < weir_net_parameter_count(t->net); i++) {
         struct weir_parameter parameter;
         status = weir_net_parameter(t->net, i, &parameter);
         if (status != WEIR_OK) break;
         snprintf(name, sizeof name, "optimizer.%s.%s", parameter.name, array);
-        bool learned = weir__safetensors_find(file, name) != NULL;
-        bool has = weir__safetensors_find(file, parameter.name) != NULL;
+        bool learned = weir__archive_find(file, name) != NULL;
+        bool has = weir__archive_find(file, parameter.name) != NULL;
         if (!has || learned != parameter.frozen) continue;
         t->other_state = true;
         weir_faults_add(t->faults,
@@ -451,7 +456,7 @@ static int refuse_frozen(struct train *t) {
                         t->values->resume, parameter.name, learned ? "learned" : "was frozen");
         break;
     }
-    weir__safetensors_close(file);
+    weir__archive_close(file);
     return status;
 }
 
@@ -471,17 +476,17 @@ int train_notes_warn(struct train *t) {
 }
 
 /* Micro-batches, which a search is not to change: chunks that make as many. */
-static void read_chunks(struct train *t, const struct weir__safetensors *file) {
+static void read_chunks(struct train *t, const struct weir__archive *file) {
     char key[64];
     snprintf(key, sizeof key, "%schunks", option_prefix);
-    const char *text = weir__safetensors_metadata(file, key);
+    const char *text = weir__archive_metadata(file, key);
     unsigned long count = text != NULL ? strtoul(text, NULL, 10) : 0;
     if (count > 0 && count <= UINT32_MAX) t->values->pipe.chunks = (uint32_t)count;
 }
 
 /* Of the schedules that a search tries, those that add up as the run did so far. */
-static void read_order(struct train *t, const struct weir__safetensors *file) {
-    const char *text = weir__safetensors_metadata(file, order_key);
+static void read_order(struct train *t, const struct weir__archive *file) {
+    const char *text = weir__archive_metadata(file, order_key);
     if (text == NULL) return;
     if (strcmp(text, "ascending") == 0 || strcmp(text, "descending") == 0)
         snprintf(t->order, sizeof t->order, "%s", text);
@@ -492,8 +497,8 @@ static void read_order(struct train *t, const struct weir__safetensors *file) {
                         t->values->resume, text);
 }
 
-static void read_seed(struct train *t, const struct weir__safetensors *file, bool given) {
-    const char *text = weir__safetensors_metadata(file, "seed");
+static void read_seed(struct train *t, const struct weir__archive *file, bool given) {
+    const char *text = weir__archive_metadata(file, "seed");
     t->progress.seed = text != NULL ? strtoull(text, NULL, 10) : t->values->pipe.seed;
     if (!given) t->values->pipe.seed = t->progress.seed;
 }
@@ -504,8 +509,8 @@ int train_read_origin(struct train *t, const struct args *args) {
     bool order = searches && !args_given(args, "schedule");
     if (t->values->resume == NULL) return WEIR_OK;
     struct weir__io io = {.error = t->error};
-    struct weir__safetensors *file;
-    int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
+    struct weir__archive *file;
+    int status = weir__archive_open(&io, t->values->resume, &file);
     if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
     if (status != WEIR_OK) {
         weir_faults_add(t->faults, "%s", t->error->message);
@@ -514,6 +519,6 @@ int train_read_origin(struct train *t, const struct args *args) {
     if (chunks) read_chunks(t, file);
     if (order) read_order(t, file);
     read_seed(t, file, args_given(args, "seed"));
-    weir__safetensors_close(file);
+    weir__archive_close(file);
     return WEIR_OK;
 }

@@ -54,7 +54,8 @@ bool train_searches(const struct train *t) {
     bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
     bool can = devices && !listed && !weir__text_ends(pipe->schedule, ".csv") &&
                pipe->balance_by == PIPE_BALANCE_BY_COST;
-    return t->values->plan == 1 && (can || args_given(t->args, "plan"));
+    bool one = pipe->replicas <= 1; /* what is searched is for one */
+    return t->values->plan == 1 && ((can && one) || args_given(t->args, "plan"));
 }
 
 /* All but the pipeline's own options, which a search may choose. */
@@ -64,6 +65,7 @@ static void fill_options(struct train *t) {
     t->options.pipe.clip_norm = values->clip;
     t->options.pipe.skip_nonfinite = values->on_nonfinite == 1;
     t->options.pipe.trace_actions = 4096;
+    t->options.pipe.accumulates = values->accumulate > 1;
     fill_optimizer(values, &t->options.optimizer);
 }
 
@@ -165,8 +167,7 @@ static void add_inputs(const struct train_values *v, struct path_uses *uses) {
 }
 
 /* What saving and logging write beside --save FILE, and in DIR. The texts are borrowed. */
-static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
-                                struct path_uses *uses) {
+static void add_further_outputs(struct train *t, char texts[3][PATH_MAX], struct path_uses *uses) {
     const struct train_values *v = t->values;
     struct weir__io io = {.error = NULL};
     if (v->keep > 0 && v->save != NULL) {
@@ -175,6 +176,7 @@ static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
     }
     if (v->keep_best && v->save != NULL) {
         train_save_best_path(t, texts[1]);
+        net_run_check_checkpoint("keep-best", texts[1], train_world(t) != NULL, t->faults);
         path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
     }
     if (v->log_dir == NULL) return;
@@ -196,7 +198,11 @@ static int check_paths(struct train *t) {
     train_log_check(t);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         bool streams = i >= 2 && output_is_standard(outputs[i].path);
-        if (!streams) net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
+        if (i < 2)
+            net_run_check_checkpoint(outputs[i].option, outputs[i].path, train_world(t) != NULL,
+                                     t->faults);
+        else if (!streams)
+            net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
         path_uses_add(uses, outputs[i]);
     }
     add_further_outputs(t, texts, uses);
@@ -287,13 +293,14 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
     batch.accumulate_more = k + 1 < t->values->accumulate;
     batch.accumulate_next = k > 0;
     batch.lr = line->lr;
-    batch.flags = (uint32_t)interrupt_exit(EXIT_DONE);
+    batch.flags = (uint32_t)interrupt_exit(EXIT_DONE) | train_save_flags(t);
     status = weir_net_step(t->net, &batch, &result);
     if (status != WEIR_OK) return fail_step(t, status, &result.error);
     line->loss += result.loss;
     line->grad_norm = result.gradient_norm;
     line->updated = result.updated;
-    t->world.stopped |= result.flags;
+    t->world.stopped |= result.flags & TRAIN_WORLD_CODE;
+    train_save_heard(t, result.flags);
     t->progress.mini_batch++;
     return WEIR_OK;
 }
@@ -312,6 +319,7 @@ static void explain_skip(struct train *t) {
 
 static int run_update(struct train *t, struct train_line *line) {
     explain_skip(t);
+    train_lost_at(t, "training");
     uint64_t start = weir__now_ns();
     struct weir_step_report report = {0};
     double weight;
@@ -339,6 +347,7 @@ static bool due(uint64_t every, uint64_t step) {
 static int validate(struct train *t, struct train_line *line) {
     int status = train_report_keep(t);
     if (status != WEIR_OK) return status;
+    train_lost_at(t, "validation");
     if ((status = train_evaluate(t, &line->score)) != WEIR_OK) return status;
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
@@ -350,6 +359,7 @@ static int validate_and_save(struct train *t, struct train_line *line) {
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     int status = !last && due(t->values->eval_every, line->step) ? validate(t, line) : WEIR_OK;
+    train_lost_at(t, "a save, or after it");
     return status != WEIR_OK ? status : train_save_update(t, line);
 }
 
@@ -416,6 +426,7 @@ static void history_medians(struct history *history, const struct train *t,
 /* ---- the whole ---- */
 
 static int finish_run(struct train *t, struct train_line *medians) {
+    train_lost_at(t, "the end of the run");
     /* first: a trace that cannot be written must not cost the training */
     int status = train_save_end(t);
     if (status != WEIR_OK) return status;

@@ -67,6 +67,7 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     options.net.pipe.memory_limit = 0;
     options.net.pipe.threads_per_worker = stage.threads > 0 ? stage.threads : 1;
     options.net.pipe.world = NULL; /* each rank has all of this one */
+    options.net.pipe.replicas = options.net.pipe.gradient_groups = 0;
     status = generator_init(generator, &options, faults);
     status = weir__world_agree(train_world(t), status, 0, "samples", faults);
     return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;

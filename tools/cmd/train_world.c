@@ -31,17 +31,22 @@ static void hold_errors(struct train_world *world) {
     world->held = tmpfile();
     if (world->held == NULL) return;
     fflush(stderr);
-    world->errors = dup(STDERR_FILENO);
-    if (world->errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0) world->errors = 0;
+    world->lost.errors = dup(STDERR_FILENO);
+    if (world->lost.errors < 0 || dup2(fileno(world->held), STDERR_FILENO) < 0)
+        world->lost.errors = 0;
 }
 
-/* What needs files that every rank would have to see, or what others cannot tell. */
-static void refuse(const struct args *args, struct weir_faults *faults) {
-    static const char *const options[] = {"profile", "keep-best", "device", "balance-by"};
+/* What has devices that no rank has yet, or is measured, and differently by each. */
+static void refuse(const struct train *t, const struct args *args) {
+    static const char *const options[] = {"device", "balance-by"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (args_given(args, options[i]))
-            weir_faults_add(faults, "--%s: not over several processes: leave it away, or start one",
+            weir_faults_add(t->faults,
+                            "--%s: not over several processes: leave it away, or start one",
                             options[i]);
+    if (t->values->plan == 1 && args_given(args, "plan") && t->values->pipe.replicas > 1)
+        weir_faults_add(t->faults, "--plan auto: a pipeline is searched for one replica: give what "
+                                   "'weir plan --search' prints without --replicas");
 }
 
 /* What a rank has. */
@@ -69,16 +74,11 @@ static int find_means(const struct weir_world *world, struct weir_faults *faults
 }
 
 /* Each rank's, told to all. */
-static int exchange_means(struct train *t, struct means *all, struct means *room) {
+static int exchange_means(struct train *t, struct means *all) {
     const struct weir_world *world = train_world(t);
     int status = find_means(world, t->faults, &all[world->rank]);
     if (status != WEIR_OK) return status;
-    struct weir__allreduce exchange = {.own = (unsigned char *)all,
-                                       .other = (unsigned char *)room,
-                                       .bytes = world->rank_count * sizeof *all,
-                                       .merge = weir__allreduce_join};
-    status = world->calls->open(world->context, 1);
-    if (status == WEIR_OK) status = weir__allreduce_wait(world, &exchange);
+    status = weir__world_gather(world, NULL, all, world->rank_count * sizeof *all);
     if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));
     return status;
 }
@@ -94,7 +94,7 @@ static uint32_t workers_of_rank(const struct train *t) {
     const struct pipe_options *pipe = &t->values->pipe;
     uint32_t ranks = t->world.world.rank_count, workers = pipe->workers;
     uint32_t stages = pipe->balance.count > 0 ? pipe->balance.count : pipe->stages;
-    if (workers == 0) workers = stages / pipe_virtual_stages(pipe);
+    if (workers == 0) workers = stages / pipe_virtual_stages(pipe) * pipe->replicas;
     return workers > ranks ? (workers + ranks - 1) / ranks : 1;
 }
 
@@ -103,15 +103,15 @@ static uint32_t workers_of_rank(const struct train *t) {
 static int share_means(struct train *t) {
     uint32_t count = train_world(t)->rank_count, cores = UINT32_MAX, level = UINT32_MAX;
     struct pipe_options *pipe = &t->values->pipe;
-    struct means *all = weir__acquire(NULL, 2 * (size_t)count, sizeof *all);
+    struct means *all = weir__acquire(NULL, count, sizeof *all);
     if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = exchange_means(t, all, all + count);
+    int status = exchange_means(t, all);
     for (uint32_t r = 0; status == WEIR_OK && r < count; r++) {
         uint32_t own = cores_of(all, count, r);
         cores = own < cores ? own : cores;
         level = all[r].level < level ? all[r].level : level;
     }
-    weir__release(NULL, all, 2 * (size_t)count, sizeof *all);
+    weir__release(NULL, all, count, sizeof *all);
     if (status != WEIR_OK) return status;
     if (pipe->level == NULL) pipe->level = weir__level_at(level)->name;
     if (pipe->threads_per_stage > 0) return WEIR_OK;
@@ -126,14 +126,38 @@ static void silence(struct train *t) {
     hold_errors(&t->world);
 }
 
+static int check_replicas(const struct train *t) {
+    uint32_t replicas = t->values->pipe.replicas, ranks = t->world.world.rank_count;
+    if (ranks % replicas == 0) return WEIR_OK;
+    weir_faults_add(t->faults,
+                    "--replicas %u: as many processes, or a multiple, share a mini-batch, and "
+                    "there %s %u: start them by mpiexec -n %u weir train",
+                    replicas, ranks == 1 ? "is" : "are", ranks, (ranks / replicas + 1) * replicas);
+    return WEIR_ERR_CONFIG;
+}
+
 int train_world_join(struct train *t, const struct args *args) {
-    int status = weir_world_mpi(NULL, NULL, t->faults, &t->world.world);
+    struct weir_world_options options = WEIR_WORLD_OPTIONS_INIT;
+    options.peer_timeout = t->values->peer_timeout;
+    options.lost = train_lost_tell;
+    options.context = t;
+    t->world.lost.save = t->values->save != NULL ? t->values->save : t->values->resume;
+    t->world.lost.before = saved_look(t->world.lost.save);
+    int status = weir_world_mpi(NULL, &options, t->faults, &t->world.world);
     if (status != WEIR_OK) return status;
     t->world.joined = true;
+    if (t->world.world.rank > 0) silence(t);
+    if ((status = check_replicas(t)) != WEIR_OK) return status;
     const struct weir_world *world = train_world(t);
-    if (world == NULL) return WEIR_OK;
-    if (world->rank > 0) silence(t);
-    refuse(args, t->faults);
+    if (world == NULL) {
+        if (args_given(args, "peer-timeout"))
+            fprintf(stderr, "weir: train: warning: --peer-timeout: one process waits for no other: "
+                            "it has no effect\n");
+        return WEIR_OK;
+    }
+    if (world->warning[0] != '\0' && world->rank == 0)
+        fprintf(stderr, "weir: train: warning: %s\n", world->warning);
+    refuse(t, args);
     bool told =
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
     if (!told) t->values->pipe.workers = world->rank_count;
@@ -217,10 +241,10 @@ int train_world_take_pipeline(struct train *t) {
 
 static void tell_held(struct train_world *world) {
     char line[1024];
-    if (world->errors == 0) return;
+    if (world->lost.errors == 0) return;
     fflush(stderr);
     rewind(world->held);
-    dup2(world->errors, STDERR_FILENO);
+    dup2(world->lost.errors, STDERR_FILENO);
     while (fgets(line, sizeof line, world->held) != NULL)
         fprintf(stderr, "rank %u on %s: %s", world->world.rank, world->world.host, line);
 }
@@ -234,6 +258,7 @@ int train_world_leave(struct train *t, int code) {
     if (code == EXIT_DONE && train_world(t) != NULL) code = (int)(world->stopped & 255);
     if (failed && train_world(t) != NULL && !world->agreed) {
         if (world->world.rank > 0) (void)nanosleep(&grace, NULL);
+        if (train_lost_claim(t, WEIR_OK)) train_lost_end(t); /* another has said why */
         tell_held(world);
         fflush(stderr);
         (void)nanosleep(&pass_on, NULL);

@@ -8,12 +8,16 @@
 #ifndef WEIR_TOOLS_TRAIN_WORLD_H
 #define WEIR_TOOLS_TRAIN_WORLD_H
 
+#include "cmd/train_lost.h"
 #include "weir_world.h"
 
 #include <stdio.h>
 
 struct args;
 struct train;
+
+/** The bits of a step's flags that are an exit code. */
+enum { TRAIN_WORLD_CODE = 255 };
 
 /** Zeroed: one process, or not joined yet. */
 struct train_world {
@@ -22,12 +26,12 @@ struct train_world {
     uint32_t stopped; /**< the exit code of a rank that has been asked to end, which all learnt with
                            a step; 0: none has */
     bool agreed;      /**< the failure came from a step, and so to all ranks */
-    int errors;       /**< of ranks but 0: what stderr was; 0: it still is */
-    FILE *held;       /**< what was written to it since then */
+    struct train_lost lost;
+    FILE *held; /**< of ranks but 0: what was written to stderr since `lost.errors` is kept */
 };
 
-/** Joins the launcher's world, if there is one; faults say why it cannot be, or what cannot be done
- * in one. On ranks but 0 output is silenced. */
+/** Joins the launcher's world, if there is one; a loss then ends the process (train_lost.h); faults
+ * say why it cannot be, or what cannot be done in one. On ranks but 0 output is silenced. */
 int train_world_join(struct train *t, const struct args *args);
 /** The world, or NULL where this process is alone. */
 const struct weir_world *train_world(const struct train *t);

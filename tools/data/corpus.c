@@ -6,6 +6,7 @@
 #include "data/corpus.h"
 
 #include "data/folder.h"
+#include "io/archive.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,9 @@ static int take_file(struct walk *walk, const char *path, bool given) {
 }
 
 bool weir__corpus_wants(const char *name) {
-    return name[0] != '.' && strcmp(name, "zig-out") != 0;
+    static const char index[] = WEIR__ARCHIVE_INDEX; /* or its .partial */
+    return name[0] != '.' && strcmp(name, "zig-out") != 0 &&
+           strncmp(name, index, strlen(index)) != 0;
 }
 
 static int take(struct walk *walk, const char *path, bool given, int depth);

@@ -5,9 +5,9 @@
  * out.
  *
  * Order. Paths as given; a folder's entries sorted by the bytes of their names, folders entered
- * where they stand. Inside folders are skipped: names that begin with a dot, `zig-out`, symbolic
- * links, anything that is neither file nor folder, and files that look binary (a zero byte in the
- * first 8,192). A path that is itself given is always taken.
+ * where they stand. Inside folders are skipped: names that begin with a dot, `zig-out`, indexes of
+ * checkpoints, symbolic links, anything that is neither file nor folder, and files that look binary
+ * (a zero byte in the first 8,192). A path that is itself given is always taken.
  *
  * Split. The bytes are cut into blocks; of every ten the tenth is held out. (A tail of the buffer
  * would be the last files alone, another kind of text than the rest.) A block is 4,096 bytes,

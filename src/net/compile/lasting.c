@@ -5,6 +5,9 @@
  * alike. */
 #include "net/compile/program.h"
 
+/** With more rows of a product packing its weights is next to nothing. */
+enum { PACKED_ROWS_MOST = 4096 };
+
 static bool is_used(const struct weir__slices *slices, uint32_t node) {
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++)
         for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
@@ -12,11 +15,19 @@ static bool is_used(const struct weir__slices *slices, uint32_t node) {
     return false;
 }
 
+static bool keeps_packed(const struct weir__instance_options *options,
+                         const struct weir__kernel *kernel, const struct weir__op_shape *shape) {
+    if (kernel == NULL || kernel->measure_pack == NULL) return false;
+    if (!kernel->packs_itself) return true;
+    assert(shape->tokens >= 1 && options->rows_max >= 1);
+    return options->keeps_packed && options->rows_max <= PACKED_ROWS_MOST / shape->tokens;
+}
+
 static int pack_bytes(const struct weir__instance_options *options, const struct weir__node *node,
                       size_t *bytes) {
     const struct weir__kernel *kernel = options->backend->kernel(node->op, options->dtype);
     const uint32_t threads[] = {options->threads, 1};
-    if (kernel == NULL || kernel->measure_pack == NULL) return WEIR_OK;
+    if (!keeps_packed(options, kernel, &node->shape)) return WEIR_OK;
     for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {
         struct weir__op_shape shape = node->shape;
         shape.rows = shape.rows_max = options->rows_max;
@@ -67,8 +78,12 @@ int weir__lasting_plan(const struct weir__instance_options *options,
         if (status != WEIR_OK) return status;
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
         struct weir__net_lasting *owner = owner_of(options, node, bytes, lasting);
-        lasting[i] = (struct weir__net_lasting){
-            .offset = owner == NULL ? *total : owner->offset, .bytes = bytes, .owner = owner};
+        lasting[i] =
+            (struct weir__net_lasting){.offset = owner == NULL ? *total : owner->offset,
+                                       .bytes = bytes,
+                                       .owner = owner,
+                                       .frozen = bytes > 0 && node->in[1] != NULL &&
+                                                 !weir__value_root(node->in[1])->requires_grad};
         if (owner != NULL) continue;
         if (!weir__add(*total, bytes, total)) return WEIR_ERR_OVERFLOW;
     }

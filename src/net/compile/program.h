@@ -83,8 +83,10 @@ struct weir__location {
 struct weir__net_lasting {
     size_t offset, bytes;            /**< in the stage's state; 0 bytes: none */
     struct weir__net_lasting *owner; /**< whose memory it begins, and whose packed weights it takes
-                                      where there are this step's; NULL: its own */
-    uint64_t packed_in; /**< the step whose weights the node packed last; 0: none. The worker's */
+                                      where there are these weights'; NULL: its own */
+    bool frozen;                     /**< the weights do not learn */
+    uint64_t packed_of; /**< the weights that the node packed last, by the run's numbers; 0: none.
+                             The worker's */
 };
 
 /** What all calls of one node share, whichever program they stand in. */
@@ -141,10 +143,15 @@ struct weir__instance_options {
     uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
     bool threads_known; /**< false: it is a guess, and one thread may be the truth */
     const struct weir__backend *backend;
-    bool discard; /**< the input's gradient may not be wanted at run time */
+    bool discard;      /**< the input's gradient may not be wanted at run time */
+    bool keeps_packed; /**< packed weights are kept where that pays (see weir__lasting_plan), else
+                            only where a kernel cannot do without */
 };
 
-/** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. */
+/** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. Of a
+ * kernel that packs weights itself a packed copy is kept where keeps_packed says that several
+ * micro-batches meet the same weights, and none has more than 4096 rows of a product: with so many,
+ * packing is about 1% of it. */
 int weir__lasting_plan(const struct weir__instance_options *options,
                        struct weir__net_lasting *lasting, size_t *total);
 /** For `rows` rows, without a program yet. The caller's: weir__instance_destroy. */
@@ -173,7 +180,9 @@ struct weir__look {
 /** One run. */
 struct weir__program_run {
     const uintptr_t *bases;
-    uint64_t step; /**< numbers steps: packed weights are made anew in each; 0: always */
+    uint64_t weights;       /**< numbers what the weights are: packed ones are made anew where it is
+                                 another; 0: always */
+    uint64_t weights_given; /**< the same of those that do not learn */
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
     bool output_wanted;
     uint64_t *stamps; /**< [calls + 1]: the clock before each call, then after the last; or NULL */

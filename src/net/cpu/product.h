@@ -13,10 +13,12 @@
 struct weir__matrix_product {
     const number *a; /**< element (r, k) at a[r * a_row + k * a_step]; one of the two is 1 */
     int64_t a_row, a_step;
-    const void *b;     /**< (depth, columns); floats, or numbers where grad_weight */
-    bool flipped;      /**< b is (columns, depth) */
-    void *c;           /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
-    const float *bias; /**< (columns): what the chain begins with; NULL: with 0 */
+    const void *b;       /**< (depth, columns); floats, or numbers where grad_weight */
+    bool flipped;        /**< b is (columns, depth) */
+    void *c;             /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
+    const float *packed; /**< all of b as panels, in the order in which they are read; NULL: each is
+                              packed when it is needed */
+    const float *bias;   /**< (columns): what the chain begins with; NULL: with 0 */
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
     bool grad_weight;
@@ -28,10 +30,13 @@ enum {
 };
 _Static_assert(WEIR__STRIP_ROWS % WEIR__TILE_ROWS == 0, "a strip is whole tiles");
 
-/** Points `panel` at its depth's steps, from the number `first` on, of b's columns from `j` on;
- * packed at `to`, a tile wide, unless they are read just once. */
-void VECTOR(take_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
-                        float *to, struct weir__panel *panel);
+/** Whether b's columns are read where they lie, as floats: they are read just once, and are
+ * neighbours. */
+bool VECTOR(reads_in_place)(const struct weir__matrix_product *product);
+/** Packs b's columns from `j` on, a tile wide, at `to`: as many as `panel` has, and its depth's
+ * steps from the number `first` on. */
+void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                        const struct weir__panel *panel, float *to);
 /** Whether strips of a are packed: else they are read where they lie. */
 bool VECTOR(packs_strips)(const struct weir__matrix_product *product);
 /** Points `panel` at its rows of a, from `row` on, at most a strip, and its depth's steps, from the

@@ -18,6 +18,8 @@ int VECTOR(linear_grad_weight)(const struct weir__op_call *call);
 int VECTOR(measure_linear)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(measure_linear_grad_input)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes);
+int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed);
 
 /* vector_conv_call.c */
 int VECTOR(conv2d)(const struct weir__op_call *call);

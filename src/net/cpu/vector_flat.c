@@ -40,7 +40,9 @@ struct flat_work {
     const struct weir__spans *spans;
     const struct weir__update *update;
     const void *data;
+    float *sum;
     double *sums;
+    bool small; /* a piece each */
     void (*run)(const struct flat_work *work, const struct weir__span *piece, uint64_t number);
 };
 
@@ -60,6 +62,7 @@ static void run_piece(void *context, uint32_t part, uint32_t member) {
     const struct weir__span *span = work->spans->list;
     uint64_t number = part;
     (void)member;
+    if (work->small) span += number, number = 0;
     for (; number >= pieces_of(span); span++) number -= pieces_of(span);
     struct weir__span piece = *span;
     piece.first += number * PIECE;
@@ -68,11 +71,14 @@ static void run_piece(void *context, uint32_t part, uint32_t member) {
     work->run(work, &piece, part);
 }
 
-static int share_pieces(const struct flat_work *work) {
+static int share_pieces(struct flat_work *work) {
     const struct weir_stream *stream = work->spans->stream;
     struct weir__team *team = stream == NULL ? NULL : stream->team;
-    weir__team_run(team, UINT32_MAX, (uint32_t)count_pieces(work->spans), run_piece,
-                   (void *)(uintptr_t)work);
+    uint64_t count = count_pieces(work->spans);
+    bool none = false;
+    for (uint32_t s = 0; s < work->spans->count; s++) none |= work->spans->list[s].count == 0;
+    work->small = !none && count == work->spans->count;
+    weir__team_run(team, UINT32_MAX, (uint32_t)count, run_piece, work);
     return WEIR_OK;
 }
 
@@ -100,14 +106,21 @@ static int squares(const struct weir__spans *spans, const void *data, double *su
 
 /* ---- the rest ---- */
 
+static void add_piece(const struct flat_work *work, const struct weir__span *piece,
+                      uint64_t number) {
+    float *restrict to = work->sum + piece->first;
+    const float *restrict from = (const float *)work->data + piece->first;
+    (void)number;
+    for (uint64_t i = 0; i < piece->count; i++) to[i] += from[i];
+}
+
 static int accumulate(struct weir_stream *stream, void *restrict y, const void *restrict x,
                       uint64_t count) {
     assert(y != x || count == 0);
-    (void)stream;
-    float *restrict to = y;
-    const float *restrict from = x;
-    for (uint64_t i = 0; i < count; i++) to[i] += from[i];
-    return WEIR_OK;
+    const struct weir__span all = {.count = count};
+    const struct weir__spans spans = {&all, 1, stream};
+    return share_pieces(
+        &(struct flat_work){.spans = &spans, .data = x, .sum = y, .run = add_piece});
 }
 
 /** AdamW's factors, made in double and rounded once. */

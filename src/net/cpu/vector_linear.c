@@ -15,7 +15,10 @@
  * Where activations are bf16 the sums of all the depth wait as floats, and are narrowed once. With
  * AVX512-BF16 a step is a pair of the depth's numbers (vector_pairs.c): on a core of Zen 4 180 to
  * 220 GFLOP/s of the 236 that the instruction has, packing counted, at every product of a GPT 512
- * wide with 256 rows or more. Weights are packed by each call: 5% of a step of 512 rows.
+ * wide with 256 rows or more.
+ *
+ * Weights are read from where `pack` left all their panels, one behind the other; without that each
+ * call packs those of the block that it makes, which is a tenth of a GPT's step of 256 rows.
  */
 #include "net/cpu/product.h"
 #include "net/cpu/vector_calls.h"
@@ -90,25 +93,89 @@ static int measure_product(const struct weir__matrix_product *product, uint32_t 
     return weir__multiply(each, threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
+/* ---- panels ---- */
+
+/** Floats of all b's panels before those of a part of the depth, which begins with number `first`;
+ * all, for the depth itself. In each part they stand in the order of their columns. */
+static int64_t packed_before(const struct weir__matrix_product *product, int64_t first) {
+    assert(first == product->depth || first % DEPTH_AT_ONCE == 0);
+    return steps_of(first) * up(product->columns, WEIR__TILE_COLUMNS);
+}
+
+/** Points `panel` at its depth's steps, from the number `first` on, of b's columns from `j` on;
+ * `to` has room for them. */
+static void take_panel(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                       float *to, struct weir__panel *panel) {
+    panel->b_row = WEIR__TILE_COLUMNS;
+    if (product->packed != NULL) {
+        assert(j % WEIR__TILE_COLUMNS == 0);
+        panel->b = product->packed + packed_before(product, first) + j * panel->depth;
+    } else if (panel->columns == WEIR__TILE_COLUMNS && VECTOR(reads_in_place)(product)) {
+        panel->b = (const float *)product->b + first * product->columns + j;
+        panel->b_row = product->columns;
+    } else {
+        VECTOR(pack_panel)(product, j, first, panel, to);
+        panel->b = to;
+    }
+}
+
+/** The panel behind this one in memory, if packed ones come from there. One whose rows are whole
+ * registers of AVX-512 lasts long enough for the processor to foresee the next by itself. */
+static const float *ahead_of(const struct weir__matrix_product *product,
+                             const struct weir__panel *panel) {
+    if (product->packed == NULL || WEIR__TILE_COLUMNS > LANES) return NULL;
+    const float *next = panel->b + panel->depth * WEIR__TILE_COLUMNS;
+    return next < product->packed + packed_before(product, product->depth) ? next : NULL;
+}
+
+struct panel_packing {
+    const struct weir__matrix_product *product;
+    float *to;
+};
+
+/** A tile of columns, in all the depth. */
+static void pack_part(void *context, uint32_t part, uint32_t member) {
+    const struct panel_packing *packing = context;
+    const struct weir__matrix_product *product = packing->product;
+    const int64_t j = (int64_t)part * WEIR__TILE_COLUMNS;
+    struct weir__panel panel = {.columns = least(product->columns - j, WEIR__TILE_COLUMNS)};
+    (void)member;
+    for (int64_t first = 0; first < product->depth; first += DEPTH_AT_ONCE) {
+        panel.depth = steps_of(least(product->depth - first, DEPTH_AT_ONCE));
+        float *to = packing->to + packed_before(product, first) + j * panel.depth;
+        VECTOR(pack_panel)(product, j, first, &panel, to);
+    }
+}
+
 /* ---- a block ---- */
 
 struct product_block {
     int64_t row, rows, column, columns;
 };
 
-/** A strip of rows with a panel; `packed`: tiles of neighbours, each by itself. */
-static void multiply_strip(const struct weir__panel *panel, bool packed) {
-    if (!packed || panel->a_row != 1) {
-        VECTOR_F32(panel_product)(panel);
-        return;
-    }
+/** A strip of rows with a panel, whose tiles are `tile_step` floats apart. What is `ahead`, a
+ * panel, is brought into the second cache meanwhile. */
+static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, const float *ahead) {
+    const int64_t each = panel->depth * WEIR__TILE_COLUMNS / (WEIR__STRIP_ROWS / WEIR__TILE_ROWS);
     struct weir__panel tile = *panel;
     for (int64_t row = 0; row < panel->rows; row += WEIR__TILE_ROWS) {
+        for (int64_t i = 0; ahead != NULL && i < each; i += LANES)
+            __builtin_prefetch(ahead + i, 0, 2);
+        if (ahead != NULL) ahead += each;
         tile.rows = least(panel->rows - row, WEIR__TILE_ROWS);
-        tile.a = panel->a + row * panel->depth;
-        tile.c = panel->c + row * panel->c_row;
         VECTOR_F32(panel_product)(&tile);
+        tile.a += tile_step;
+        tile.c += WEIR__TILE_ROWS * panel->c_row;
     }
+}
+
+/** The same; `packed`: tiles of neighbours, each by itself. */
+static void multiply_strip(const struct weir__panel *panel, bool packed, const float *ahead) {
+    packed = packed && panel->a_row == 1;
+    if (packed || ahead != NULL)
+        multiply_tiles(panel, WEIR__TILE_ROWS * (packed ? panel->depth : panel->a_row), ahead);
+    else
+        VECTOR_F32(panel_product)(panel);
 }
 
 /** All of a block, so much of the depth from `first` on; c is the block's. */
@@ -122,8 +189,8 @@ static void multiply_depth(const struct weir__matrix_product *product,
     for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS, count++) {
         panels[count] = panel;
         panels[count].columns = least(block->columns - j, WEIR__TILE_COLUMNS);
-        VECTOR(take_panel)
-        (product, block->column + j, first, areas->panels + j * panel.depth, &panels[count]);
+        take_panel(product, block->column + j, first, areas->panels + j * panel.depth,
+                   &panels[count]);
     }
     for (int64_t row = 0; row < block->rows; row += WEIR__STRIP_ROWS) {
         panel.rows = least(block->rows - row, WEIR__STRIP_ROWS);
@@ -133,7 +200,7 @@ static void multiply_depth(const struct weir__matrix_product *product,
             panel.b_row = panels[i].b_row;
             panel.columns = panels[i].columns;
             panel.c = c + row * panel.c_row + i * WEIR__TILE_COLUMNS;
-            multiply_strip(&panel, packed);
+            multiply_strip(&panel, packed, row == 0 ? ahead_of(product, &panel) : NULL);
         }
     }
 }
@@ -280,6 +347,7 @@ int VECTOR(linear)(const struct weir__op_call *call) {
     struct weir__matrix_product product = forward_of(call->shape);
     product.a = call->in[0];
     product.b = call->in[1];
+    product.packed = call->packed;
     product.bias = call->shape->has_bias ? call->in[2] : NULL;
     product.c = call->out[0];
     return multiply(call, &product);
@@ -304,8 +372,34 @@ int VECTOR(linear_grad_input)(const struct weir__op_call *call) {
     struct weir__matrix_product product = grad_input_of(call->shape);
     product.a = call->in[0];
     product.b = call->in[1];
+    product.packed = call->packed;
     product.c = call->out[0];
     return multiply(call, &product);
+}
+
+static struct weir__matrix_product weights_of(const struct weir__op_shape *shape) {
+    return shape->op == WEIR__OP_linear ? forward_of(shape) : grad_input_of(shape);
+}
+
+/* None where each call reads them where they lie. */
+int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes) {
+    assert(shape->op == WEIR__OP_linear || shape->op == WEIR__OP_linear_grad_input);
+    struct weir__matrix_product product = weights_of(shape);
+    product.rows = shape->rows_max * shape->tokens;
+    bool whole = product.columns % WEIR__TILE_COLUMNS == 0;
+    int64_t floats =
+        whole && VECTOR(reads_in_place)(&product) ? 0 : packed_before(&product, product.depth);
+    return weir__multiply((size_t)floats, sizeof(float), bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
+    struct weir__matrix_product product = weights_of(call->shape);
+    struct panel_packing packing = {&product, packed};
+    assert(packed != NULL);
+    product.b = call->in[1];
+    double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
+    weir__share(call, count_of(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
+    return WEIR_OK;
 }
 
 static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *shape) {

@@ -7,8 +7,8 @@
 
 #include <assert.h>
 
-/** Distances in numbers that fall on few sets of the first cache. */
-enum { BAD_STEP = 1024 };
+/** Distances in numbers, multiples of this, that fall on few sets of the first cache. */
+enum { BAD_STEP = 128 };
 /** At most so many rows are one pass over the right-hand matrix. */
 enum { FEW_ROWS = 8 };
 
@@ -25,7 +25,7 @@ static void round_all(float *floats, int64_t count) {
 }
 
 static void pack_weights(const struct weir__matrix_product *product, int64_t j, int64_t first,
-                         float *to, const struct weir__panel *panel) {
+                         const struct weir__panel *panel, float *to) {
     const float *b = product->b;
     if (product->flipped) VECTOR_F32(panel_pack_rows)
     (to, WEIR__TILE_COLUMNS, b + j * product->depth + first, product->depth, panel->columns,
@@ -36,23 +36,21 @@ static void pack_weights(const struct weir__matrix_product *product, int64_t j, 
     if (narrow) round_all(to, panel->depth * WEIR__TILE_COLUMNS);
 }
 
-void VECTOR(take_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
-                        float *to, struct weir__panel *panel) {
+bool VECTOR(reads_in_place)(const struct weir__matrix_product *product) {
+    return !narrow && product->rows <= FEW_ROWS && !product->flipped;
+}
+
+void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                        const struct weir__panel *panel, float *to) {
     assert(j < product->columns && first < product->depth);
-    const int64_t at = first * product->columns + j;
-    const bool few = product->rows <= FEW_ROWS && panel->columns == WEIR__TILE_COLUMNS;
-    panel->b = to;
-    panel->b_row = WEIR__TILE_COLUMNS;
-    if (!narrow && few && !product->flipped) {
-        panel->b = (const float *)product->b + at;
-        panel->b_row = product->columns;
-    } else if (product->grad_weight) {
-        VECTOR(panel_pack)
-        (to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS, (const number *)product->b + at,
-         product->columns, panel->columns, panel->depth, 1);
-    } else {
-        pack_weights(product, j, first, to, panel);
+    if (!product->grad_weight) {
+        pack_weights(product, j, first, panel, to);
+        return;
     }
+    VECTOR(panel_pack)
+    (to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
+     (const number *)product->b + first * product->columns + j, product->columns, panel->columns,
+     panel->depth, 1);
 }
 
 bool VECTOR(packs_strips)(const struct weir__matrix_product *product) {

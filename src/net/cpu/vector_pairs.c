@@ -87,13 +87,16 @@ static int64_t numbers_of(const struct weir__matrix_product *product,
     return least(2 * panel->depth, product->depth - first);
 }
 
-void VECTOR(take_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
-                        float *to, struct weir__panel *panel) {
+bool VECTOR(reads_in_place)(const struct weir__matrix_product *product) {
+    (void)product;
+    return false;
+}
+
+void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                        const struct weir__panel *panel, float *to) {
     assert(j < product->columns && !(product->grad_weight && product->flipped));
     const int64_t depth = numbers_of(product, panel, first), columns = panel->columns;
     const float *weights = product->b;
-    panel->b = to;
-    panel->b_row = WEIR__TILE_COLUMNS;
     if (product->grad_weight)
         pack_numbers(to, (const number *)product->b + first * product->columns + j,
                      product->columns, columns, depth);

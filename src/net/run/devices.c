@@ -69,7 +69,7 @@ static int find_workers(const struct weir_net_options *options, const bool *no_b
     if (pipe.search == NULL || weir__is_sized(pipe.search)) pipe.search = &quick;
     pipe.stage_count = options->stages;
     pipe.log = NULL; /* the pipe will say it */
-    int status = weir__make_table(&pipe, pipe.rows, no_backward, false, faults, &table);
+    int status = weir__make_table(&pipe, 0, pipe.rows, no_backward, false, faults, &table);
     if (status != WEIR_OK) return status;
     weir__table_workers(table, workers);
     for (uint32_t s = 0; s < options->stages; s++) {

@@ -75,6 +75,7 @@ static int init_parameter(struct weir_net *net, uint64_t seed, uint32_t index) {
 }
 
 int weir_net_init(struct weir_net *net, uint64_t seed) {
+    weir__net_weights_given(net);
     for (uint32_t p = 0; p < weir_net_parameter_count(net); p++) {
         int status = init_parameter(net, seed, p);
         if (status != WEIR_OK) return status;

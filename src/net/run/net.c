@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A model on a pipe: compiled, described to the engine, stepped. */
 #include "net/run/devices.h"
+#include "pipe/describe/groups.h"
 #include "net/cpu/level.h"
 #include "world/allreduce.h"
 
@@ -95,6 +96,12 @@ static uint32_t likely_threads(const struct weir_net_options *options) {
     return weir__net_threads(options, cores > 0 ? (uint32_t)cores : 1);
 }
 
+/** Whether weights meet several micro-batches before they change, and memory is not scarce. */
+static bool keeps_packed(const struct weir_net_options *options) {
+    const struct weir_pipe_options *pipe = &options->pipe;
+    return pipe->memory_limit == 0 && (pipe->infer_only || (pipe->chunks > 1 && pipe->rows > 1));
+}
+
 /* ---- building ---- */
 
 /** Which layers each stage has, and what it runs on. */
@@ -141,9 +148,13 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                                             .rows_max = net->rows_max,
                                             .threads = likely_threads(options),
                                             .threads_known = options->pipe.threads_per_worker > 0,
+                                            .keeps_packed = keeps_packed(options),
                                             .backend = net->backends[s]};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
+        stage->share.groups = weir__gradient_groups(&options->pipe);
+        stage->share.replicas = weir__replicas(&options->pipe);
+        stage->share.replica = weir__replica(&options->pipe);
         int status = weir__stage_init(stage, &net->network, s);
         if (status != WEIR_OK) return status;
         if (kernels == WEIR_OK)
@@ -341,51 +352,9 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     parameter->data = at(stage->at.parameters, info->offset);
     if (net->infer_only || info->frozen) return WEIR_OK;
     parameter->gradient = at(stage->at.gradients, info->offset);
+    size_t place = weir__stage_optimizer_at(stage, info);
     for (uint32_t i = 0; i < weir__optimizer_arrays(&net->optimizer); i++)
-        parameter->optimizer[i] =
-            at(stage->at.optimizer, i * stage->compiled->trainable_bytes + info->offset);
-    return WEIR_OK;
-}
-
-/** Copies through `held`, which is the host's memory. */
-static int share_array(struct weir_net *net, const struct weir__parameter_decl *copy, void *to,
-                       const void *from, void *held, size_t bytes) {
-    assert(copy->original < net->network.parameter_count);
-    uint32_t source = net->network.parameters[copy->original].stage;
-    int status = weir_pipe_read(net->pipe, source, held, from, bytes);
-    return status == WEIR_OK ? weir_pipe_write(net->pipe, copy->stage, to, held, bytes) : status;
-}
-
-static int share_parameter(struct weir_net *net, const struct weir__parameter_decl *copy,
-                           void *held, size_t bytes) {
-    const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
-    assert(from->original == WEIR__NONE && from->count == copy->count);
-    struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
-    int status = share_array(net, copy, at(b->at.parameters, copy->offset),
-                             at(a->at.parameters, from->offset), held, bytes);
-    if (status != WEIR_OK || net->infer_only || copy->frozen) return status;
-    for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++) {
-        status = share_array(
-            net, copy, at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
-            at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), held, bytes);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
-int weir_net_share(struct weir_net *net) {
-    const struct weir__network *network = &net->network;
-    for (uint32_t i = 0; i < network->parameter_count; i++) {
-        const struct weir__parameter_decl *copy = &network->parameters[i];
-        if (copy->original == WEIR__NONE) continue;
-        size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
-        void *held = weir__acquire(net->allocator, bytes, 1);
-        if (held == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        int status = share_parameter(net, copy, held, bytes);
-        weir__release(net->allocator, held, bytes, 1);
-        if (status != WEIR_OK) return status;
-    }
-    net->filled = true;
+        parameter->optimizer[i] = at(stage->at.optimizer, i * stage->array_bytes + place);
     return WEIR_OK;
 }
 
@@ -424,7 +393,6 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     input_grads[0] = net->input_grads ? batch->input_grad : NULL;
     input_grads[1] = NULL;
     outputs[0] = batch->output;
-    net->step.number++;
     net->step.places = (struct weir__places){batch->sequence, batch->place};
     net->step.output_wanted = batch->output != NULL;
     net->step.has_target = net->has_loss && batch->target != NULL;
@@ -525,6 +493,7 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     if (status != WEIR_OK) return status;
     fill_step(net, batch, inputs, input_grads, outputs, &step);
     status = run_prepared(net, &step, train, result);
+    if (train && step.accumulate_last) net->step.weights++; /* failed ones, too: who knows */
     if (status == WEIR_OK && train) count_step(net, batch, &step, result->updated);
     return status;
 }

@@ -10,7 +10,9 @@
 
 /** What a step tells its stages, through weir_step.user. */
 struct weir__net_step_state {
-    uint64_t number; /**< counts the net's steps from 1 */
+    uint64_t weights; /**< numbers, from 1, what the parameters are: another after each update and
+                           each time that values are given */
+    uint64_t weights_given; /**< counts the latter alone: what does not learn stays until then */
     struct weir__places places;
     double lr;
     bool output_wanted;
@@ -25,6 +27,14 @@ struct weir__timing {
     /** After a program has run (on a GPU: has been given to the stream). A status. */
     int (*note)(struct weir__timing *timing, const struct weir_task *task,
                 enum weir__program_kind kind, const struct weir__program *program);
+};
+
+/** Spans whose optimizer's numbers lie as far from them as each other's. */
+struct weir__net_run {
+    uint32_t first, count;
+    size_t shift; /**< bytes from a parameter's offset to its place in each of the optimizer's
+                     arrays; they wrap around */
+    bool copy;    /**< of one parameter, whose gradients lie with the original's */
 };
 
 /** A stage's context. Built by the net's thread; afterwards touched by the stage's worker, and by
@@ -46,10 +56,28 @@ struct weir__net_stage {
     bool last;                   /**< its output is the model's, which may not be asked for */
     struct weir__timing *timing; /**< NULL: nobody asks for times; set between steps */
     const struct weir__flat_calls *flat; /**< the back end's, for parameters */
-    struct weir__span *spans; /**< what learns here: own parameters, then copies of others' */
-    uint32_t span_count, own_count;
+    struct {
+        uint32_t groups, replicas, replica; /**< as weir_shared.h has them, none of them 0 */
+    } share;
+    struct weir_section *sections; /**< with replicas: of its gradients (slices.c) */
+    struct weir__span *pieces; /**< in own slices: of own parameters, whose squares are summed … */
+    struct weir__span *spans; /**< … and what is updated: own parameters, then copies of others' */
+    struct weir__net_run *runs; /**< of spans */
+    uint32_t section_count, piece_count, span_count, run_count;
+    uint32_t norm_count; /**< of all slices' pieces */
+    size_t array_bytes;  /**< of each of the optimizer's arrays */
     size_t norm_workspace;
 };
+
+/** What is this replica's, when the compiled stage is there; in the network's pool. */
+int weir__stage_share(struct weir__net_stage *stage, struct weir__network *network);
+/** Bytes [*begin, *end) of a parameter that learns that are a replica's slice. */
+void weir__stage_slice(const struct weir__net_stage *stage,
+                       const struct weir__parameter_decl *parameter, uint32_t replica,
+                       size_t *begin, size_t *end);
+/** Where in each of the optimizer's arrays this replica's numbers of the parameter begin. */
+size_t weir__stage_optimizer_at(const struct weir__net_stage *stage,
+                                const struct weir__parameter_decl *parameter);
 
 /** In the network's pool. `stage` is zeroed but for `plan`'s allocator, dtype, rows_max, threads,
  * threads_known and backend, and optimizer and seed. */
@@ -64,6 +92,12 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
 
 /** Optimizer arrays per parameter: 2 for AdamW, 1 for SGD with momentum, else 0. */
 uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer);
+/** The elements [*begin, *begin + *count) of a parameter's optimizer arrays that this rank has:
+ * weir_parameter's `optimizer` points at element *begin. Of the parameter itself, which all ranks
+ * with its stage have, this one writes these to a checkpoint. So the slices of those ranks cover a
+ * parameter and do not overlap, a frozen one's too; *count is 0 on ranks without the stage. */
+void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, uint64_t *begin,
+                               uint64_t *count);
 /** "exp_avg", "exp_avg_sq" or "momentum_buffer". */
 const char *weir__optimizer_array_name(const struct weir_optimizer *optimizer, uint32_t array);
 
@@ -95,6 +129,8 @@ struct weir_net {
     bool filled;                           /**< somebody gave the parameters values */
 };
 
+/** Before parameters are given values: nothing that was packed of the old ones holds. */
+void weir__net_weights_given(struct weir_net *net);
 /** weir_net_new with layered graphs. */
 int weir__net_new_layered(const struct weir_model *model, const struct weir_net_options *options,
                           struct weir_faults *faults, struct weir_net **net);

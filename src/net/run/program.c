@@ -11,12 +11,12 @@ static const void *resolve(const struct weir__program_run *run,
     return (const void *)(run->bases[location->base] + location->offset);
 }
 
-static bool holds(const struct weir__net_lasting *lasting, uint64_t step) {
-    bool owner_does = lasting->owner != NULL && lasting->owner->packed_in == step;
-    return step != 0 && (lasting->packed_in == step || owner_does);
+static bool holds(const struct weir__net_lasting *lasting, uint64_t weights) {
+    bool owner_does = lasting->owner != NULL && lasting->owner->packed_of == weights;
+    return weights != 0 && (lasting->packed_of == weights || owner_does);
 }
 
-/** Points the call at its node's lasting memory; weights are packed when a step comes by first. */
+/** Points the call at its node's lasting memory; weights are packed when they are new. */
 static int take_lasting(const struct weir__program_run *run, const struct weir__node_call *node,
                         struct weir__op_call *call) {
     struct weir__net_lasting *lasting = node->lasting;
@@ -27,10 +27,12 @@ static int take_lasting(const struct weir__program_run *run, const struct weir__
         return WEIR_OK;
     }
     call->packed = memory;
-    if (holds(lasting, run->step)) return WEIR_OK;
+    uint64_t weights = lasting->frozen ? run->weights_given : run->weights;
+    if (holds(lasting, weights)) return WEIR_OK;
+    lasting->packed_of = 0;
     int status = node->kernel->pack(call, memory);
     if (status != WEIR_OK) return status;
-    lasting->packed_in = run->step;
+    lasting->packed_of = weights;
     return WEIR_OK;
 }
 
@@ -120,6 +122,7 @@ static int run_call(const struct weir__program_run *run, const struct weir__plan
     call->workspace = (void *)resolve(run, &planned->workspace);
     call->shape = &planned->node->shape;
     call->state = planned->node->state;
+    call->packed = NULL;
     if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, call);
     if (status != WEIR_OK) return status;
     status = run_kernel(planned, call);

@@ -1,133 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Nets in files: parameters under their own names, the optimizer's arrays under "optimizer.". */
-#include "net/run/net.h"
+/*
+ * Nets into files. One process writes one file; of several each writes a part of a folder, with
+ * what it has, and the first commits them. No rank holds, sends or writes what is another's.
+ */
+#include "net/run/entries.h"
 
-#include "base/name_set.h"
-#include "io/safetensors.h"
+#include "io/archive.h"
+#include "net/run/files.h"
 #include "world/allreduce.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static const char optimizer_prefix[] = "optimizer.";
-enum { PROGRESS_NUMBERS = 3 };
-static const char skipped_key[] = "skipped"; /* of runs that skipped any */
-static const char *const progress_keys[PROGRESS_NUMBERS] = {"step", "mini_batch", "seed"};
-
-/* ---- the tensors of a net ---- */
-
-/** A tensor of the net: a parameter, or one of its optimizer's arrays. */
-struct entry {
-    struct weir_parameter parameter;
-    const char *name; /* the entry's own */
-    void *place;      /* where the stage has it */
-    void *data;       /* the same, or a copy of the host's where that is a GPU's memory */
-    bool left;        /* of a file to load: it has no such tensor, which is to stay */
-};
-
-/** All tensors, parameters first, in a pool. */
-struct entries {
-    struct weir__pool pool;
-    uint32_t count;
-    struct entry *list;
-    struct weir__name_set names; /* to find what is superfluous in a file; see name_entries */
-};
-
-static const char *optimizer_name(struct weir__pool *pool, const struct weir_net *net,
-                                  const char *parameter, uint32_t array) {
-    char name[320];
-    snprintf(name, sizeof name, "%s%s.%s", optimizer_prefix, parameter,
-             weir__optimizer_array_name(&net->optimizer, array));
-    return weir__pool_text(pool, name);
-}
-
-static int add_entries(struct entries *entries, const struct weir_net *net, uint32_t arrays) {
-    uint32_t count = weir_net_parameter_count(net);
-    for (uint32_t p = 0; p < count; p++) {
-        struct entry *entry = &entries->list[entries->count++];
-        int status = weir_net_parameter(net, p, &entry->parameter);
-        if (status != WEIR_OK) return status;
-        entry->name = entry->parameter.name;
-        entry->place = entry->parameter.data;
-    }
-    for (uint32_t p = 0; p < count; p++) {
-        /* What is frozen has no state. */
-        uint32_t own = entries->list[p].parameter.frozen ? 0 : arrays;
-        for (uint32_t a = 0; a < own; a++) {
-            struct entry *entry = &entries->list[entries->count++];
-            entry->parameter = entries->list[p].parameter;
-            entry->name = optimizer_name(&entries->pool, net, entry->parameter.name, a);
-            entry->place = entry->parameter.optimizer[a];
-            if (entry->name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        }
-    }
-    return WEIR_OK;
-}
-
-static size_t entry_bytes(const struct entry *entry) {
-    return (size_t)entry->parameter.count * weir_dtype_bytes(entry->parameter.dtype);
-}
-
-/** Gives every entry memory that the host can touch: of its own where that is a GPU's, or another
- * rank's, or `copies` are wanted. */
-static int place_entries(struct entries *entries, const struct weir_net *net, bool copies) {
-    copies |= net->pipe_options.world != NULL;
-    for (uint32_t i = 0; i < entries->count; i++) {
-        struct entry *entry = &entries->list[i];
-        entry->data = entry->place;
-        if (!copies && !net->stages[entry->parameter.stage].plan.backend->on_gpu) continue;
-        entry->data = weir__pool_take(&entries->pool, entry_bytes(entry), 1);
-        if (entry->data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    }
-    return WEIR_OK;
-}
-
-/** Fills that. */
-static int read_entries(const struct entries *entries, const struct weir_net *net,
-                        struct weir_error *error) {
-    for (uint32_t i = 0; i < entries->count; i++) {
-        const struct entry *entry = &entries->list[i];
-        if (entry->data == entry->place) continue;
-        int status = weir_pipe_read(net->pipe, entry->parameter.stage, entry->data, entry->place,
-                                    entry_bytes(entry));
-        if (status != WEIR_OK)
-            return weir__fail(error, status, "parameters cannot be read from their device: %s",
-                              weir_status_text(status));
-    }
-    return WEIR_OK;
-}
-
-static int init_entries(struct entries *entries, const struct weir_net *net, bool all) {
-    uint32_t arrays = all && !net->infer_only ? weir__optimizer_arrays(&net->optimizer) : 0;
-    *entries = (struct entries){.count = 0};
-    weir__pool_init(&entries->pool, net->allocator);
-    size_t most = (size_t)weir_net_parameter_count(net) * (1 + arrays);
-    entries->list = weir__pool_take(&entries->pool, most, sizeof entries->list[0]);
-    int status = entries->list == NULL ? WEIR_ERR_OUT_OF_MEMORY : add_entries(entries, net, arrays);
-    if (status != WEIR_OK) weir__pool_clean_up(&entries->pool);
-    return status;
-}
-
-/* ---- saving ---- */
-
-static struct weir__safetensors_item *make_items(struct entries *entries) {
-    struct weir__safetensors_item *items =
-        weir__pool_take(&entries->pool, entries->count, sizeof items[0]);
-    for (uint32_t i = 0; items != NULL && i < entries->count; i++) {
-        const struct entry *entry = &entries->list[i];
-        assert(entry->data != NULL || entry_bytes(entry) == 0);
-        items[i].name = entry->name;
-        items[i].dtype = entry->parameter.dtype;
-        items[i].rank = entry->parameter.rank;
-        memcpy(items[i].shape, entry->parameter.shape,
-               entry->parameter.rank * sizeof items[i].shape[0]);
-        items[i].data = entry->data;
-    }
-    return items;
-}
+/* ---- metadata ---- */
 
 /** Metadata in the making. */
 struct texts {
@@ -171,23 +58,172 @@ static bool make_texts(struct texts *texts, const struct weir_model *model,
                        const struct weir_progress *progress) {
     uint32_t notes = progress != NULL ? progress->note_count : 0;
     uint64_t heads = find_heads(model);
-    texts->list = weir__pool_take(texts->pool, 2 + PROGRESS_NUMBERS + notes, sizeof *texts->list);
-    if (texts->list == NULL || (heads > 0 && !add_number(texts, "heads", heads))) return false;
+    texts->list =
+        weir__pool_take(texts->pool, 2 + WEIR__PROGRESS_NUMBERS + notes, sizeof *texts->list);
+    if (texts->list == NULL || (heads > 0 && !add_number(texts, weir__heads_key, heads)))
+        return false;
     if (progress == NULL) return true;
-    bool good = add_number(texts, progress_keys[0], progress->step) &&
-                add_number(texts, progress_keys[1], progress->mini_batch) &&
-                add_number(texts, progress_keys[2], progress->seed) &&
-                (progress->skipped == 0 || add_number(texts, skipped_key, progress->skipped));
+    bool good = add_number(texts, weir__progress_keys[0], progress->step) &&
+                add_number(texts, weir__progress_keys[1], progress->mini_batch) &&
+                add_number(texts, weir__progress_keys[2], progress->seed) &&
+                (progress->skipped == 0 || add_number(texts, weir__skipped_key, progress->skipped));
     for (uint32_t i = 0; good && i < notes; i++)
         texts->list[texts->count++] =
             (struct weir__safetensors_text){progress->notes[i].key, progress->notes[i].value};
     return good;
 }
 
-/** One rank of a world writes for all. */
-static bool writes(const struct weir_net *net) {
-    return net->pipe_options.world == NULL || net->pipe_options.world->rank == 0;
+/* ---- what is written ---- */
+
+/** One save, of numbers that the host can touch. */
+struct net_writing {
+    const struct weir_net *net;
+    const struct weir__entries *entries;
+    const struct texts *texts;
+    uint64_t step;
+    uint32_t token; /**< of this save alone; the same on all ranks */
+};
+
+static uint32_t rank_count(const struct weir_net *net) {
+    return net->pipe_options.world != NULL ? net->pipe_options.world->rank_count : 1;
 }
+
+static uint32_t own_rank(const struct weir_net *net) {
+    return net->pipe_options.world != NULL ? net->pipe_options.world->rank : 0;
+}
+
+/** Several ranks write a folder, and so does one process where there is one. */
+static bool is_folder(const struct weir__io *io, const struct net_writing *writing,
+                      const char *path) {
+    return rank_count(writing->net) > 1 || weir__archive_is_folder(io, path);
+}
+
+static void fill_item(const struct weir__entry *entry, struct weir__safetensors_item *item) {
+    item->name = entry->name;
+    item->dtype = entry->parameter.dtype;
+    item->rank = entry->parameter.rank;
+    memcpy(item->shape, entry->parameter.shape, item->rank * sizeof item->shape[0]);
+    item->data = entry->data;
+}
+
+/** Of all entries; NULL without memory. */
+static struct weir__safetensors_item *make_items(const struct weir__entries *entries,
+                                                 struct weir__pool *pool) {
+    struct weir__safetensors_item *items = weir__pool_take(pool, entries->count, sizeof items[0]);
+    for (uint32_t i = 0; items != NULL && i < entries->count; i++)
+        fill_item(&entries->list[i], &items[i]);
+    return items;
+}
+
+/** What this rank writes. */
+static struct weir__archive_piece *make_pieces(const struct weir__entries *entries,
+                                               struct weir__pool *pool, uint32_t *count) {
+    struct weir__archive_piece *pieces = weir__pool_take(pool, entries->count, sizeof pieces[0]);
+    *count = 0;
+    for (uint32_t i = 0; pieces != NULL && i < entries->count; i++) {
+        const struct weir__entry *entry = &entries->list[i];
+        const struct weir__slice *written = &entry->written, *held = &entry->held;
+        if (written->count == 0) continue;
+        assert(written->begin >= held->begin);
+        assert(written->begin + written->count <= held->begin + held->count);
+        struct weir__archive_piece *piece = &pieces[(*count)++];
+        fill_item(entry, &piece->item);
+        piece->item.data =
+            (const char *)entry->data + weir__entry_bytes(entry, written->begin - held->begin);
+        piece->whole = written->count == entry->parameter.count;
+        piece->begin = written->begin;
+        piece->count = written->count;
+    }
+    return pieces;
+}
+
+static int no_memory(const struct weir__io *io) {
+    return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+}
+
+static int write_file(const struct weir__io *io, const char *path,
+                      const struct net_writing *writing) {
+    struct weir__pool pool;
+    weir__pool_init(&pool, io->allocator);
+    struct weir__safetensors_item *items = make_items(writing->entries, &pool);
+    int status = items == NULL
+                     ? no_memory(io)
+                     : weir__safetensors_save(io, path, items, writing->entries->count,
+                                              writing->texts->list, writing->texts->count);
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+static int write_part(const struct weir__io *io, const char *folder,
+                      const struct net_writing *writing) {
+    char name[WEIR__PART_NAME_BYTES];
+    uint32_t count;
+    struct weir__pool pool;
+    weir__pool_init(&pool, io->allocator);
+    weir__part_name(writing->step, writing->token, own_rank(writing->net), name);
+    struct weir__archive_piece *pieces = make_pieces(writing->entries, &pool, &count);
+    int status = pieces == NULL ? no_memory(io) : weir__archive_prepare(io, folder);
+    if (status != WEIR_OK) goto out;
+    status = weir__archive_write(io, folder, name, pieces, count);
+out:
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+/** What this rank wrote of a folder for a save that is not to be; the disk may be full. */
+static void drop_part(const char *folder, const struct net_writing *writing) {
+    char name[WEIR__PART_NAME_BYTES], path[4096];
+    weir__part_name(writing->step, writing->token, own_rank(writing->net), name);
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path) (void)unlink(path);
+}
+
+/** On the first rank, when all have written theirs. */
+static int commit_parts(const struct weir__io *io, const char *folder,
+                        const struct net_writing *writing) {
+    uint32_t ranks = rank_count(writing->net);
+    struct weir__pool pool;
+    weir__pool_init(&pool, io->allocator);
+    struct weir__archive_commit commit = {.part_count = ranks,
+                                          .tensors = make_items(writing->entries, &pool),
+                                          .tensor_count = writing->entries->count,
+                                          .texts = writing->texts->list,
+                                          .text_count = writing->texts->count};
+    char(*names)[WEIR__PART_NAME_BYTES] = weir__pool_take(&pool, ranks, sizeof *names);
+    const char **parts = weir__pool_take(&pool, ranks, sizeof *parts);
+    int status = pool.failed ? no_memory(io) : WEIR_OK;
+    if (status != WEIR_OK) goto out;
+    for (uint32_t r = 0; r < ranks; r++) {
+        weir__part_name(writing->step, writing->token, r, names[r]);
+        parts[r] = names[r];
+    }
+    commit.parts = parts;
+    status = weir__archive_commit(io, folder, &commit);
+out:
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+/** A file, or this rank's part. */
+static int write_own(const struct weir__io *io, const char *path,
+                     const struct net_writing *writing) {
+    return is_folder(io, writing, path) ? write_part(io, path, writing)
+                                        : write_file(io, path, writing);
+}
+
+/** Nothing for a file, which is whole already, and on other ranks. */
+static int commit(const struct weir__io *io, const char *path, const struct net_writing *writing) {
+    bool commits = own_rank(writing->net) == 0 && is_folder(io, writing, path);
+    return commits ? commit_parts(io, path, writing) : WEIR_OK;
+}
+
+/** A number that no other save has, as good as surely; the first rank's on all. Collective. */
+static int draw_token(const struct weir_net *net, uint64_t *token) {
+    const uint64_t seen[] = {weir__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)net, *token};
+    *token = weir__xxh64(seen, sizeof seen);
+    return weir__world_share(net->pipe_options.world, token);
+}
+
+/* ---- saving ---- */
 
 /** All ranks of a world end with the worst. */
 static int agree(const struct weir_net *net, int status, struct weir_error *error) {
@@ -201,37 +237,66 @@ static int agree(const struct weir_net *net, int status, struct weir_error *erro
     return all;
 }
 
+static int save_own(const struct weir__io *io, const char *path, struct weir__entries *entries,
+                    const struct weir_progress *progress, struct texts *texts,
+                    const struct net_writing *writing) {
+    if (weir__entries_place(entries, writing->net, false) != WEIR_OK ||
+        !make_texts(texts, writing->net->model, progress))
+        return no_memory(io);
+    int status = weir__entries_read(entries, writing->net, io->error);
+    return status == WEIR_OK ? write_own(io, path, writing) : status;
+}
+
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error) {
-    struct entries entries;
-    weir__error_clear(error);
-    int status = init_entries(&entries, net, progress != NULL);
-    if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
-    struct weir__io io = {.allocator = net->allocator, .error = error};
+    struct weir__entries entries;
+    struct weir_error own = {.stage = -1, .micro_batch = -1};
+    struct weir__io io = {.allocator = net->allocator, .error = error != NULL ? error : &own};
+    uint64_t token = 0;
+    weir__error_clear(io.error);
+    int status = draw_token(net, &token);
+    if (status != WEIR_OK) return weir__fail(io.error, status, "the ranks cannot be asked");
+    status = weir__entries_init(&entries, net, progress != NULL);
+    if (status != WEIR_OK) {
+        weir__fail(io.error, status, "%s", weir_status_text(status));
+        return agree(net, status, io.error);
+    }
     struct texts texts = {.pool = &entries.pool};
-    struct weir__safetensors_item *items = NULL;
-    if (place_entries(&entries, net, false) == WEIR_OK) items = make_items(&entries);
-    if (items == NULL || !make_texts(&texts, net->model, progress)) {
-        status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    const struct net_writing writing = {.net = net,
+                                        .entries = &entries,
+                                        .texts = &texts,
+                                        .step = progress != NULL ? progress->step : 0,
+                                        .token = (uint32_t)token};
+    status = agree(net, save_own(&io, path, &entries, progress, &texts, &writing), io.error);
+    if (status != WEIR_OK) {
+        drop_part(path, &writing);
         goto out;
     }
-    if ((status = read_entries(&entries, net, error)) != WEIR_OK) goto out;
-    if (writes(net))
-        status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
+    status = agree(net, commit(&io, path, &writing), io.error);
 out:
     weir__pool_clean_up(&entries.pool);
-    return agree(net, status, error);
+    return status;
 }
 
 /* ---- saving beside training ---- */
 
 struct weir_net_copy {
     const struct weir_net *net;
-    struct entries entries;
-    struct weir__safetensors_item *items;
+    struct weir__entries entries;
     struct weir__pool pool; /* of the texts */
     struct texts texts;     /* none before the first take */
+    uint64_t token;         /* drawn once; each take makes its own of it */
+    uint64_t step, takes;
 };
+
+static struct net_writing writing_of(const struct weir_net_copy *copy) {
+    const uint64_t token[] = {copy->token, copy->takes};
+    return (struct net_writing){.net = copy->net,
+                                .entries = &copy->entries,
+                                .texts = &copy->texts,
+                                .step = copy->step,
+                                .token = (uint32_t)weir__xxh64(token, sizeof token)};
+}
 
 uint64_t weir_net_copy_bytes(const struct weir_model *model,
                              const struct weir_net_options *options) {
@@ -252,12 +317,11 @@ int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy) {
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     *made = (struct weir_net_copy){.net = net};
     weir__pool_init(&made->pool, net->allocator);
-    int status = init_entries(&made->entries, net, true);
+    int status = draw_token(net, &made->token);
     if (status != WEIR_OK) goto fail_copy;
-    if ((status = place_entries(&made->entries, net, true)) != WEIR_OK) goto fail_entries;
-    made->items = make_items(&made->entries);
-    status = made->items == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                                 : read_entries(&made->entries, net, NULL); /* touches it all */
+    if ((status = weir__entries_init(&made->entries, net, true)) != WEIR_OK) goto fail_copy;
+    if ((status = weir__entries_place(&made->entries, net, true)) != WEIR_OK) goto fail_entries;
+    status = weir__entries_read(&made->entries, net, NULL); /* touches it all */
     if (status != WEIR_OK) goto fail_entries;
     *copy = made;
     return WEIR_OK;
@@ -293,11 +357,13 @@ int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *p
     weir__pool_clean_up(&copy->pool);
     weir__pool_init(&copy->pool, copy->net->allocator);
     copy->texts = (struct texts){.pool = &copy->pool};
+    copy->step = progress->step;
+    copy->takes++;
     if (!make_texts(&copy->texts, copy->net->model, progress) || !own_texts(&copy->texts)) {
         copy->texts.count = 0;
         return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     }
-    int status = read_entries(&copy->entries, copy->net, error);
+    int status = weir__entries_read(&copy->entries, copy->net, error);
     if (status != WEIR_OK) copy->texts.count = 0;
     return status;
 }
@@ -306,253 +372,23 @@ int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
                        struct weir_error *error) {
     assert(copy != NULL && copy->texts.count > 0); /* one was taken */
     weir__error_clear(error);
-    if (!writes(copy->net)) return WEIR_OK;
-    struct weir__io io = {.allocator = copy->net->allocator, .error = error};
-    return weir__safetensors_save(&io, path, copy->items, copy->entries.count, copy->texts.list,
-                                  copy->texts.count);
+    const struct net_writing writing = writing_of(copy);
+    return write_own(&(struct weir__io){copy->net->allocator, NULL, error}, path, &writing);
 }
 
-/* ---- loading ---- */
-
-static bool same_shape(const struct weir__safetensor *tensor,
-                       const struct weir_parameter *parameter) {
-    if (tensor->rank != parameter->rank) return false;
-    return memcmp(tensor->shape, parameter->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
+int weir_net_copy_commit(const struct weir_net_copy *copy, const char *path,
+                         struct weir_error *error) {
+    assert(copy != NULL && copy->texts.count > 0);
+    weir__error_clear(error);
+    const struct net_writing writing = writing_of(copy);
+    return commit(&(struct weir__io){copy->net->allocator, NULL, error}, path, &writing);
 }
 
-#define OTHER_MODEL ": choose the model that the file was made with, or another file"
-#define OTHER_NAME ": a layer of another \"name\" in the model file keeps what the seed draws"
-
-/** What is looked for in a file, and who is told. */
-struct wanted {
-    struct weir_progress *progress; /* NULL: weights alone */
-    struct weir_faults *notes;      /* NULL: tensors that are missing or superfluous are faults */
-    struct weir_faults *faults;
-};
-
-static bool check_entry(const struct weir__safetensors *file, struct entry *entry,
-                        const struct wanted *wants) {
-    char wanted[96], found[96];
-    const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
-    struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
-    memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
-    weir__tensor_text(&shape, wanted, sizeof wanted);
-    entry->left = tensor == NULL && wants->notes != NULL;
-    if (entry->left) {
-        weir_faults_add(wants->notes, "'%s' %s is missing and stays as it is", entry->name, wanted);
-        return true;
-    }
-    if (tensor == NULL) {
-        weir_faults_add(wants->faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name,
-                        wanted);
-        return false;
-    }
-    bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
-    if (entry->parameter.dtype == WEIR_I64) number = tensor->dtype == WEIR_I64;
-    if (number && same_shape(tensor, &entry->parameter)) return true;
-    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->name,
-                    weir__safetensor_text(tensor, found, sizeof found), wanted,
-                    wants->notes != NULL ? OTHER_NAME : OTHER_MODEL);
-    return false;
+void weir__net_copy_drop(const struct weir_net_copy *copy, const char *path) {
+    const struct net_writing writing = writing_of(copy);
+    drop_part(path, &writing);
 }
 
-/** False without memory. */
-static bool name_entries(struct entries *entries) {
-    weir__name_set_init(&entries->names, &entries->pool);
-    for (uint32_t i = 0; i < entries->count; i++) {
-        const char *name = entries->list[i].name;
-        bool is_new = weir__name_set_find(&entries->names, name) == WEIR__NO_NAME;
-        if (is_new && !weir__name_set_add(&entries->names, name, i)) return false;
-    }
-    return true;
-}
-
-static bool is_state(const char *name) {
-    return strncmp(name, optimizer_prefix, strlen(optimizer_prefix)) == 0;
-}
-
-/** Optimizer state is superfluous only where it was asked for. */
-static bool check_superfluous(const struct weir__safetensors *file, const struct entries *entries,
-                              const struct wanted *wants) {
-    bool good = true, all = wants->progress != NULL;
-    for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
-        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
-        if (is_state(tensor->name) && !all) continue;
-        if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
-        char text[96];
-        weir__safetensor_text(tensor, text, sizeof text);
-        if (wants->notes != NULL) {
-            weir_faults_add(wants->notes, "'%.200s' %s is left over", tensor->name, text);
-            continue;
-        }
-        weir_faults_add(wants->faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL,
-                        tensor->name, text);
-        good = false;
-    }
-    return good;
-}
-
-static bool read_number(const struct weir__safetensors *file, const char *key, uint64_t *number,
-                        struct weir_faults *faults) {
-    const char *text = weir__safetensors_metadata(file, key);
-    char *end = NULL;
-    errno = 0;
-    unsigned long long value = text == NULL ? 0 : strtoull(text, &end, 10);
-    if (text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0) {
-        *number = value;
-        return true;
-    }
-    if (text == NULL)
-        weir_faults_add(
-            faults, "metadata '%s' is missing: give a training checkpoint, not weights alone", key);
-    else
-        weir_faults_add(faults, "metadata '%s' is '%.60s', not a number: give a file that is whole",
-                        key, text);
-    return false;
-}
-
-/** Where a checkpoint is wanted and the file has weights alone, it is enough to say so once. */
-static bool check_file(const struct weir__safetensors *file, struct entries *entries,
-                       const struct wanted *wants) {
-    struct weir_progress *progress = wants->progress;
-    struct weir_faults *faults = wants->faults;
-    bool good = true, weights = weir__safetensors_metadata(file, progress_keys[0]) == NULL;
-    for (uint32_t i = 0; i < entries->count; i++)
-        if (!weights || !is_state(entries->list[i].name))
-            good &= check_entry(file, &entries->list[i], wants);
-    good &= check_superfluous(file, entries, wants);
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < entries->count; i++) left += entries->list[i].left;
-    if (left > 0 && left == entries->count) {
-        weir_faults_add(faults, "none of its tensors is the model's" OTHER_MODEL);
-        return false;
-    }
-    if (progress == NULL) return good;
-    good &= read_number(file, progress_keys[0], &progress->step, faults);
-    good &= read_number(file, progress_keys[1], &progress->mini_batch, faults);
-    good &= read_number(file, progress_keys[2], &progress->seed, faults);
-    if (weir__safetensors_metadata(file, skipped_key) != NULL)
-        good &= read_number(file, skipped_key, &progress->skipped, faults);
-    if (progress->skipped <= progress->step) return good;
-    weir_faults_add(faults,
-                    "metadata 'skipped' is above 'step': the file is damaged: use another one");
-    return false;
-}
-
-/** Files may hold another precision. */
-static void copy_entry(const struct weir__safetensors *file, const struct entry *entry) {
-    const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
-    assert(tensor != NULL);
-    if (tensor->dtype == entry->parameter.dtype) {
-        memcpy(entry->data, tensor->data, tensor->bytes);
-        return;
-    }
-    for (uint64_t i = 0; i < entry->parameter.count; i++) {
-        double value = weir__number_at(tensor->dtype, tensor->data, i);
-        if (entry->parameter.dtype == WEIR_F64)
-            ((double *)entry->data)[i] = value;
-        else
-            ((float *)entry->data)[i] = (float)value;
-    }
-}
-
-static int copy_entries(const struct weir__safetensors *file, const struct entries *entries,
-                        const struct weir_net *net) {
-    for (uint32_t i = 0; i < entries->count; i++) {
-        const struct entry *entry = &entries->list[i];
-        if (entry->left) continue;
-        copy_entry(file, entry);
-        if (entry->data == entry->place) continue;
-        int status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
-                                     entry_bytes(entry));
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
-static int take_values(const struct weir__safetensors *file, struct entries *entries,
-                       struct weir_net *net) {
-    int status = place_entries(entries, net, false);
-    if (status != WEIR_OK) return status;
-    if ((status = copy_entries(file, entries, net)) != WEIR_OK) return status;
-    return weir_net_share(net);
-}
-
-/** Opens the file and compares it with the net, of which nothing has changed yet. */
-static int find(struct weir_net *net, const char *path, const struct wanted *wants,
-                struct weir__safetensors **file, struct entries *entries) {
-    struct weir_error error = {.status = WEIR_OK};
-    struct weir__io io = {.allocator = net->allocator, .error = &error};
-    int status = weir__safetensors_open(&io, path, NULL, file);
-    if (status != WEIR_OK) {
-        weir_faults_add(wants->faults, "%s", error.message);
-        return status;
-    }
-    status = init_entries(entries, net, wants->progress != NULL);
-    if (status != WEIR_OK) goto fail_file;
-    if (!name_entries(entries))
-        status = WEIR_ERR_OUT_OF_MEMORY;
-    else if (!check_file(*file, entries, wants))
-        status = WEIR_ERR_SHAPE;
-    if (status == WEIR_OK) return WEIR_OK;
-    weir__pool_clean_up(&entries->pool);
-fail_file:
-    weir__safetensors_close(*file);
-    return status;
-}
-
-/** Of all that a file brings; where nobody compares it, nothing. */
-static uint64_t digest_of(const struct weir_net *net, const struct weir__safetensors *file,
-                          const struct weir_progress *found) {
-    const uint64_t numbers[] = {found->step, found->mini_batch, found->seed, found->skipped};
-    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
-    if (net->pipe_options.world == NULL) return hash;
-    for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
-        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
-        hash = weir__hash(hash, tensor->name, strlen(tensor->name) + 1);
-        hash = weir__hash(hash, tensor->data, tensor->bytes);
-    }
-    return hash;
-}
-
-static int load(struct weir_net *net, const char *path, const struct wanted *wants) {
-    struct weir_progress *progress = wants->progress, found = {0};
-    struct weir__safetensors *file = NULL;
-    struct entries entries;
-    struct wanted own = *wants;
-    own.progress = progress != NULL ? &found : NULL;
-    int status = find(net, path, &own, &file, &entries);
-    uint64_t digest = status == WEIR_OK ? digest_of(net, file, &found) : 0;
-    int all = weir__world_agree(net->pipe_options.world, status, digest,
-                                "files of that name: all must see the same one", wants->faults);
-    if (status != WEIR_OK) return status;
-    if ((status = all) != WEIR_OK) goto out;
-    status = take_values(file, &entries, net);
-    if (status != WEIR_OK) {
-        weir_faults_add(wants->faults, "parameters cannot be brought to their stages: %s",
-                        weir_status_text(status));
-        goto out;
-    }
-    net->next_mini_batch = found.mini_batch; /* 0 without progress */
-    net->next_update = found.step - found.skipped;
-    if (progress != NULL) {
-        found.notes = progress->notes;
-        found.note_count = progress->note_count;
-        *progress = found;
-    }
-out:
-    weir__pool_clean_up(&entries.pool);
-    weir__safetensors_close(file);
-    return status;
-}
-
-int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
-                  struct weir_faults *faults) {
-    return load(net, path, &(struct wanted){progress, NULL, faults});
-}
-
-int weir_net_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
-                       struct weir_faults *faults) {
-    assert(notes != NULL);
-    return load(net, path, &(struct wanted){NULL, notes, faults});
+uint64_t weir__net_copy_held(const struct weir_net_copy *copy) {
+    return weir__entries_bytes(&copy->entries);
 }

@@ -204,7 +204,8 @@ static int run(void *context, const struct weir_task *task) {
     if (zeroes_loss(stage, task, kind)) *task->loss = 0;
     const struct weir__look look = {&stage->compiled->graph, instance->nodes, task->rows};
     struct weir__program_run run = {.bases = stage->bases,
-                                    .step = step == NULL ? 0 : step->number,
+                                    .weights = step == NULL ? 0 : step->weights,
+                                    .weights_given = step == NULL ? 0 : step->weights_given,
                                     .output_wanted =
                                         !stage->last || step == NULL || step->output_wanted,
                                     .stamps = stage->timing == NULL ? NULL : stage->timing->stamps,
@@ -241,6 +242,16 @@ static const struct weir__parameter_decl *parameter_of(const struct weir__net_st
     return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
+/** Adds a use's gradient to the first one's, in the slice that is this replica's. */
+static int fold(const struct weir__net_stage *stage, struct weir_stream *stream,
+                const struct weir__parameter_decl *parameter, void *first, void *use) {
+    size_t begin, end;
+    weir__stage_slice(stage, parameter, stage->share.replica, &begin, &end);
+    size_t number = weir_dtype_bytes(weir__exact_dtype(stage->network->dtype));
+    return stage->flat->accumulate(stream, at(first, begin), at(use, begin),
+                                   (end - begin) / number);
+}
+
 /** Uses of a parameter are summed in layer order, once per update. Those that stages share are
  * summed by the first one's, from everywhere; what the others have stays as it is. */
 static int fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
@@ -250,16 +261,16 @@ static int fold_uses(const struct weir__net_stage *stage, const struct weir_task
         const struct weir__accumulator *use = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
-        status = stage->flat->accumulate(task->stream, at(task->gradients, parameter->offset),
-                                         at(task->gradients, use->offset), parameter->count);
+        status = fold(stage, task->stream, parameter, at(task->gradients, parameter->offset),
+                      at(task->gradients, use->offset));
         if (status != WEIR_OK) return status;
     }
     for (uint32_t t = 0; t < task->tied_count; t++) {
         const struct weir__parameter_decl *parameter = &stage->network->parameters[stage->tied[t]];
         if (parameter->original != WEIR__NONE) continue;
         for (uint32_t u = 1; u < task->tied[t].use_count; u++) {
-            status = stage->flat->accumulate(task->stream, task->tied[t].gradients[0],
-                                             task->tied[t].gradients[u], parameter->count);
+            status = fold(stage, task->stream, parameter, task->tied[t].gradients[0],
+                          task->tied[t].gradients[u]);
             if (status != WEIR_OK) return status;
         }
     }
@@ -268,15 +279,33 @@ static int fold_uses(const struct weir__net_stage *stage, const struct weir_task
 
 static int norm(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
-    const struct weir__spans own = {stage->spans, stage->own_count, task->stream};
+    const struct weir__spans own = {stage->pieces, stage->piece_count, task->stream};
     int status = fold_uses(stage, task);
     if (status != WEIR_OK) return status;
-    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
-        bool counted = !parameter->frozen && parameter->original == WEIR__NONE;
-        if (!counted) task->norm_squares[i] = 0; /* a GPU may write the others by now */
-    }
+    if (stage->piece_count < stage->norm_count) /* other replicas' */
+        memset(task->norm_squares, 0, stage->norm_count * sizeof task->norm_squares[0]);
     return stage->flat->squares(&own, task->gradients, task->norm_squares, task->workspace);
+}
+
+/** Groups' sums: what backward writes of the range. */
+static int combine(void *context, void *into, const void *from, size_t offset, size_t bytes) {
+    const struct weir__net_stage *stage = context;
+    const struct weir__graph *graph = &stage->compiled->graph;
+    size_t number = weir_dtype_bytes(weir__exact_dtype(stage->network->dtype));
+    assert(offset % number == 0 && bytes % number == 0);
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
+        const struct weir__accumulator *use = &graph->accumulators[i];
+        size_t begin = use->offset,
+               end = begin + (size_t)stage->network->parameters[use->parameter].count * number;
+        if (begin < offset) begin = offset;
+        if (end > offset + bytes) end = offset + bytes;
+        if (begin >= end) continue;
+        int status = stage->flat->accumulate(stage->at.stream, at(into, begin - offset),
+                                             at((void *)(uintptr_t)from, begin - offset),
+                                             (end - begin) / number);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 /** Where gradients would begin for a copy's to lie at its span: they lie with the original. */
@@ -318,21 +347,17 @@ static int update(void *context, const struct weir_task *task) {
                                   .gradient_scale = task->gradient_scale,
                                   .verdict = task->verdict,
                                   .parameters = task->parameters,
-                                  .gradients = task->gradients,
-                                  .first = task->optimizer,
-                                  .second = at(task->optimizer, stage->compiled->trainable_bytes)};
+                                  .gradients = task->gradients};
     uint32_t arrays = weir__optimizer_arrays(&stage->optimizer);
-    if (arrays < 1) update.first = NULL;
-    if (arrays < 2) update.second = NULL;
-    struct weir__spans spans = {stage->spans, stage->own_count, task->stream};
     if (stage->optimizer.kind == WEIR_OPTIMIZER_NONE) return WEIR_OK;
     move_running(stage, task);
-    int status = stage->flat->update[stage->optimizer.kind](&spans, &update);
-    if (status != WEIR_OK) return status;
-    for (uint32_t i = stage->own_count; i < stage->span_count; i++) {
-        spans = (struct weir__spans){&stage->spans[i], 1, task->stream};
-        update.gradients = gradients_of(stage, task, spans.list);
-        status = stage->flat->update[stage->optimizer.kind](&spans, &update);
+    for (uint32_t i = 0; i < stage->run_count; i++) {
+        const struct weir__net_run *run = &stage->runs[i];
+        const struct weir__spans spans = {&stage->spans[run->first], run->count, task->stream};
+        if (run->copy) update.gradients = gradients_of(stage, task, spans.list);
+        if (arrays > 0) update.first = at(task->optimizer, run->shift);
+        if (arrays > 1) update.second = at(task->optimizer, stage->array_bytes + run->shift);
+        int status = stage->flat->update[stage->optimizer.kind](&spans, &update);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -345,41 +370,13 @@ static const struct weir_stage_calls calls = {.forward = run,
                                               .backward_weight = run,
                                               .norm = norm,
                                               .update = update,
+                                              .combine = combine,
                                               .measure = measure,
                                               .attach = attach,
                                               .prepare = prepare,
                                               .detach = detach};
 
 /* ---- describing ---- */
-
-/** Adds spans of the stage's own parameters, or of its copies. A copy's gradient and its sum of
- * squares are the business of the stage that has the original. */
-static void add_spans(struct weir__net_stage *stage, bool copies) {
-    size_t bytes = weir_dtype_bytes(weir__exact_dtype(stage->network->dtype));
-    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
-        bool decays = !stage->optimizer.decay_matrices_only || parameter->rank >= 2;
-        if (parameter->frozen || (parameter->original != WEIR__NONE) != copies) continue;
-        assert(parameter->offset % bytes == 0);
-        stage->spans[stage->span_count++] =
-            (struct weir__span){parameter->offset / bytes, parameter->count, i, decays};
-    }
-}
-
-static int make_spans(struct weir__net_stage *stage, struct weir__network *network) {
-    uint32_t most = stage->compiled->parameter_count;
-    stage->flat = stage->plan.backend->flat[weir__exact_dtype(network->dtype)];
-    assert(stage->flat != NULL);
-    stage->spans = weir__pool_take(&network->pool, most, sizeof stage->spans[0]);
-    if (stage->spans == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    add_spans(stage, false);
-    stage->own_count = stage->span_count;
-    add_spans(stage, true);
-    const struct weir__spans own = {stage->spans, stage->own_count, NULL};
-    if (stage->flat->squares_workspace != NULL)
-        stage->norm_workspace = stage->flat->squares_workspace(&own);
-    return WEIR_OK;
-}
 
 int weir__stage_init(struct weir__net_stage *stage, struct weir__network *network, uint32_t index) {
     assert(index < network->stage_count && network->stages != NULL);
@@ -402,7 +399,7 @@ int weir__stage_init(struct weir__net_stage *stage, struct weir__network *networ
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
     stage->last = index + 1 == network->stage_count;
-    if ((status = make_spans(stage, network)) != WEIR_OK) return status;
+    if ((status = weir__stage_share(stage, network)) != WEIR_OK) return status;
     return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
 }
 
@@ -487,8 +484,9 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
     if (infer_only) return WEIR_OK;
     description->no_backward = compiled->no_backward;
     description->gradient_bytes = compiled->gradient_bytes;
-    description->optimizer_bytes =
-        compiled->trainable_bytes * weir__optimizer_arrays(&stage->optimizer);
-    description->norm_count = compiled->parameter_count;
+    description->optimizer_bytes = stage->array_bytes * weir__optimizer_arrays(&stage->optimizer);
+    description->norm_count = stage->norm_count;
+    description->sections = stage->sections;
+    description->section_count = stage->section_count;
     return describe_ties(stage, network, index, description, faults);
 }

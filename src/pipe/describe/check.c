@@ -3,6 +3,7 @@
  * fault as far as what it reads is sound, so that all of them are listed at once. */
 #include "pipe/describe/check.h"
 
+#include "pipe/describe/groups.h"
 #include "pipe/describe/microbatch.h"
 #include "pipe/describe/ties.h"
 
@@ -44,6 +45,12 @@ static void check_calls(const struct weir_pipe_options *options, uint32_t s,
                         "split pair; or set no_backward or infer_only",
                         s);
     }
+    bool sums = weir__gradient_groups(options) > 1 && options->stages[s].gradient_bytes > 0;
+    if (sums && calls->combine == NULL)
+        weir_faults_add(faults,
+                        "stage %u: groups of gradients need a combine callback, which adds them "
+                        "up: give it, or gradient_groups 1",
+                        s);
 }
 
 /* What would be waited for, or read, and is never written. */
@@ -100,6 +107,26 @@ static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_
     }
 }
 
+/* Where replicas find what they share. */
+static void check_sections(const struct weir_stage *stage, uint32_t s, struct weir_faults *faults) {
+    size_t end = 0;
+    bool right = stage->section_count == 0 || stage->sections != NULL;
+    if (stage->section_count == 0 && stage->gradient_bytes > stage->parameter_bytes)
+        weir_faults_add(faults,
+                        "stage %u: it has more gradients than parameters: name its sections", s);
+    for (uint32_t i = 0; right && i < stage->section_count; i++) {
+        const struct weir_section *section = &stage->sections[i];
+        right = section->offset >= end && weir__add(section->offset, section->bytes, &end) &&
+                end <= stage->gradient_bytes &&
+                (!section->parameters || end <= stage->parameter_bytes);
+    }
+    if (!right)
+        weir_faults_add(faults,
+                        "stage %u: its sections must ascend, without overlap, within its gradients "
+                        "and, with parameters, within those",
+                        s);
+}
+
 static void check_stage(const struct weir_pipe_options *options, uint32_t s,
                         struct weir_faults *faults) {
     assert(s < options->stage_count);
@@ -112,6 +139,7 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
     check_calls(options, s, faults);
     check_skips(stage, s, faults);
     if (stage->no_backward) check_frozen(options, s, faults);
+    if (!stage->no_backward && weir__replicas(options) > 1) check_sections(stage, s, faults);
     if (stage->output_count == 0 || stage->outputs == NULL) {
         weir_faults_add(faults, "stage %u: a border needs at least one tensor", s);
         return;
@@ -216,6 +244,7 @@ static void check_options(const struct weir_pipe_options *options, struct weir_f
     if (options->input_count > 0 && options->inputs == NULL)
         weir_faults_add(faults, "input_count is %u but inputs is NULL", options->input_count);
     check_workers(options, faults);
+    weir__groups_check(options, faults);
 }
 
 /* Clipping by a norm that nobody computes would be silently none. */
@@ -245,6 +274,7 @@ static void check_entries(const struct weir_pipe_options *options, bool rows_kno
         first_has_input |= options->inputs[k].stage == 0;
     }
     check_clipping(options, faults);
+    if (rows_known) weir__groups_check_rows(options, options->rows, faults);
     if (faults->count == before) weir__ties_check(options, faults);
     if (!first_has_input)
         weir_faults_add(faults, "stage 0: a border needs at least one tensor: no input enters");
@@ -260,7 +290,7 @@ static void check_schedule(const struct weir_pipe_options *options, struct weir_
     want.schedule = options->schedule != NULL ? options->schedule : want.schedule;
     want.stages = options->stage_count;
     want.workers = options->workers;
-    want.micro_batches = weir__chunk_count(options->rows, options->chunks);
+    want.micro_batches = weir__groups_of(options, weir__replica(options), options->rows).count;
     want.search = options->search;
     weir__table_options_check(&want, faults);
 }

@@ -3,7 +3,6 @@
 #include "pipe/describe/setup.h"
 
 #include "pipe/describe/check.h"
-#include "pipe/describe/microbatch.h"
 #include "pipe/describe/ties.h"
 
 #include <stdio.h>
@@ -128,7 +127,17 @@ static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
     calls->recompute = calls->backward = calls->norm = calls->update = NULL;
     calls->backward_input = calls->backward_weight = NULL;
     stage->gradient_bytes = stage->optimizer_bytes = 0;
-    stage->norm_count = 0;
+    stage->norm_count = stage->section_count = 0;
+}
+
+/* A stage that names no sections of its gradients has one. */
+static int copy_sections(struct weir__setup *setup, struct weir_stage *stage) {
+    struct weir_section all = {.bytes = stage->gradient_bytes, .parameters = true};
+    bool named = stage->section_count > 0;
+    if (!named && stage->gradient_bytes > 0) stage->section_count = 1;
+    stage->sections = weir__pool_copy(&setup->pool, named ? stage->sections : &all,
+                                      stage->section_count, sizeof *stage->sections);
+    return stage->sections != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
 static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,
@@ -153,7 +162,8 @@ static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options 
     for (uint32_t k = 0; k < options->input_count; k++)
         if (options->inputs[k].stage == s) entering[to->entering_count++] = k;
     to->entering = entering;
-    return copy_skips(setup, to);
+    int status = copy_sections(setup, &to->stage);
+    return status == WEIR_OK ? copy_skips(setup, to) : status;
 }
 
 static int copy_inputs(struct weir__setup *setup) {
@@ -258,7 +268,8 @@ static int make_flow(struct weir__setup *setup) {
                                       .no_backward = no_backward,
                                       .skip_count = setup->route_count,
                                       .skips = setup->routes,
-                                      .recompute_late = setup->options.recompute_late};
+                                      .recompute_late = setup->options.recompute_late,
+                                      .replicas = weir__replicas(&setup->options) > 1};
     return WEIR_OK;
 }
 
@@ -358,15 +369,16 @@ static int parse_table(const struct weir_pipe_options *options,
     return status;
 }
 
-int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
-                     bool whole, struct weir_faults *faults, struct weir_table **table) {
+int weir__make_table(const struct weir_pipe_options *options, uint32_t replica, int64_t rows,
+                     const bool *no_backward, bool whole, struct weir_faults *faults,
+                     struct weir_table **table) {
     assert(rows >= 1 && options->chunks >= 1);
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     want.allocator = options->allocator;
     if (options->schedule != NULL) want.schedule = options->schedule;
     want.stages = options->stage_count;
     want.workers = options->workers;
-    want.micro_batches = weir__chunk_count(rows, options->chunks);
+    want.micro_batches = weir__groups_of(options, replica, rows).count;
     want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = no_backward;
@@ -388,12 +400,13 @@ static bool is_whole(const struct weir__setup *setup) {
     return false;
 }
 
-int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
-                      struct weir_table **table) {
+int weir__setup_table(const struct weir__setup *setup, uint32_t replica, int64_t rows,
+                      struct weir_faults *faults, struct weir_table **table) {
     assert(setup->flow.stage_count > 0);
     const struct weir_pipe_options *options = &setup->options;
-    int status =
-        weir__make_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
+    if (!weir__groups_check_rows(options, rows, faults)) return WEIR_ERR_CONFIG;
+    int status = weir__make_table(options, replica, rows, setup->flow.no_backward, is_whole(setup),
+                                  faults, table);
     if (status != WEIR_OK) return status;
     status = weir__table_check_flow(*table, &setup->flow, options->allocator, faults);
     if (status == WEIR_OK) return WEIR_OK;

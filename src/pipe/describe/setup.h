@@ -8,6 +8,7 @@
 
 #include "base/pool.h"
 #include "device/device.h"
+#include "pipe/describe/groups.h"
 #include "schedule/action.h"
 #include "skip/skip.h"
 
@@ -69,12 +70,13 @@ static inline struct weir__device_facts weir__setup_device(const struct weir__se
     bool named = worker < setup->options.device_count;
     return named ? setup->devices[worker] : (struct weir__device_facts){0, true};
 }
-/** The rank that has the worker, of `workers` in the table. */
+/** The rank that has the worker, of `workers` in the table, among those of its replica. */
 static inline uint32_t weir__setup_rank(const struct weir__setup *setup, uint32_t worker,
                                         uint32_t workers) {
     assert(worker < workers);
     if (setup->options.world == NULL) return 0;
-    return (uint32_t)((uint64_t)worker * setup->options.world->rank_count / workers);
+    uint32_t ranks = setup->options.world->rank_count / weir__replicas(&setup->options);
+    return weir__dealt_rank(ranks, workers, worker);
 }
 /** Whether both reach the same memory by the same addresses. */
 static inline bool weir__setup_shares(const struct weir__setup *setup, uint32_t a, uint32_t b,
@@ -105,15 +107,16 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
                            struct weir_faults *faults);
 
 /**
- * The training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
- * without N. Of `options` stage_count counts, and the stages themselves do not: what a table
- * depends on of them are `no_backward` (one per stage, or NULL) and whether some stage has its
- * backward `whole` only. Whether it can run is not checked. `table` is the caller's.
+ * A replica's training table for `rows` rows, as the options ask for it: from CSV or by a
+ * schedule's name, without N. Of `options` stage_count counts, and the stages themselves do not:
+ * what a table depends on of them are `no_backward` (one per stage, or NULL) and whether some stage
+ * has its backward `whole` only. Whether it can run is not checked. `table` is the caller's.
  */
-int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
-                     bool whole, struct weir_faults *faults, struct weir_table **table);
+int weir__make_table(const struct weir_pipe_options *options, uint32_t replica, int64_t rows,
+                     const bool *no_backward, bool whole, struct weir_faults *faults,
+                     struct weir_table **table);
 /** The same of a setup, proven to run. */
-int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
-                      struct weir_table **table);
+int weir__setup_table(const struct weir__setup *setup, uint32_t replica, int64_t rows,
+                      struct weir_faults *faults, struct weir_table **table);
 
 #endif

@@ -166,6 +166,23 @@ static bool make_route(struct builder *b, uint32_t r) {
     return true;
 }
 
+/* Sums of groups that go on in the next step. */
+static bool make_lasting_groups(struct builder *b, uint32_t s) {
+    struct weir__lasting *lasting = &b->prepared->lasting[s];
+    const struct weir_pipe_options *options = &b->setup->options;
+    uint32_t count = weir__gradient_groups(options) / weir__replicas(options);
+    if (!options->accumulates || count == 1 || lasting->gradients == WEIR__NO_BLOCK) return true;
+    uint32_t *groups = weir__pool_take(&b->prepared->pool, count, sizeof *groups);
+    if (groups == NULL) return false;
+    groups[0] = lasting->gradients;
+    for (uint32_t j = 1; j < count; j++)
+        groups[j] = weir__memory_block(&b->prepared->memory, WEIR__BLOCK_GRADIENTS,
+                                       weir__lifetimes_worker_of(b, s),
+                                       b->setup->stages[s].stage.gradient_bytes);
+    lasting->groups = groups;
+    return true;
+}
+
 /* First of all blocks, and in one order: so they lie at the beginning of the arenas, at the same
  * offsets in every prepared row count. */
 static bool make_lasting(struct builder *b) {
@@ -187,11 +204,11 @@ static bool make_lasting(struct builder *b) {
                                trains ? stage->gradient_bytes : 0),
             weir__memory_block(memory, WEIR__BLOCK_OPTIMIZER, worker,
                                trains ? stage->optimizer_bytes : 0),
-            weir__memory_block(memory, WEIR__BLOCK_WORKSPACE, worker, stage->state_bytes)};
+            weir__memory_block(memory, WEIR__BLOCK_WORKSPACE, worker, stage->state_bytes), NULL};
+        if (!make_lasting_groups(b, s)) return false;
     }
     for (uint32_t i = 0; i < memory->block_count; i++)
         prepared->lasting_bytes[memory->blocks[i].worker] += memory->blocks[i].bytes;
-    assert(memory->block_count <= 4 * count);
     return true;
 }
 
@@ -606,6 +623,8 @@ int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir_
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
+    weir__prepared_sums(prepared, setup);
+    if (setup->flow.replicas && !prepared->infer) weir__prepared_arrivals(prepared, setup);
     if (prepared->memory.status != WEIR_OK) return prepared->memory.status;
     return prepared->pool.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
 }

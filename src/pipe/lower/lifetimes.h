@@ -54,7 +54,7 @@ struct builder {
     uint32_t *portal_of;       /* per route and reader: its worker's portal within the tracker */
     uint32_t *grad_portal_of;  /* per route and reader */
     uint32_t *route_first;     /* per route: where its readers begin in the two above */
-    uint32_t *last_gradient;   /* per stage: the last action that writes its gradients … */
+    uint32_t *whole;           /* per stage: the action that makes its gradients whole … */
     uint32_t *norm;            /* … and the one that takes their norm */
 };
 

@@ -124,14 +124,30 @@ struct weir__call {
     uint32_t copy_begin, copy_end;
     uint32_t portal_begin, portal_end;
     uint32_t return_begin, return_end;
-    bool saves;           /**< the call gets the saved area */
-    bool gradients_first; /**< first to write this stage's parameter gradients in a step */
+    uint32_t gradients; /**< block that it gets as the stage's gradients: its group's sum */
+    uint32_t sum_begin, sum_end; /**< of the plan's sums: groups' that are complete behind it */
+    bool saves;                  /**< the call gets the saved area */
+    bool gradients_first;        /**< first to write those gradients in a step */
+};
+
+/** Two groups' sums are added (weir_shared.h). */
+struct weir__group_sum {
+    uint32_t into, from; /**< blocks */
 };
 
 /** A stage's lasting memory: blocks of the plan, at the same offsets in every prepared row count.
  */
 struct weir__lasting {
     uint32_t parameters, gradients, optimizer, state;
+    const uint32_t *groups; /**< [own group]: blocks of sums that last, the first that of
+                                 `gradients`; NULL: the others do not, or there are none */
+};
+
+/** Where other replicas' parts of own slices of a stage's gradients arrive. */
+struct weir__arrivals {
+    uint32_t block; /**< WEIR__NO_BLOCK: there are none */
+    size_t each;    /**< bytes of each replica's, in the order of replicas without this one */
+    uint32_t gradient, norm, update; /**< actions: the last gradient, N and U */
 };
 
 /** Of a tie whose uses lie in memories apart: copies, WEIR__NO_BLOCK where there is none. */
@@ -183,7 +199,8 @@ struct weir__bound {
     struct weir__copy_ends *ends;       /**< per copy */
     struct weir__copy_stream **streams; /**< per lane, the pipe's; NULL: it is of ranks */
     struct weir__port **ports;          /**< per lane of ranks: the end of it that this rank has, or
-                                             NULL */
+                                             NULL; behind them those of replicas */
+    uint32_t replica_ports;             /**< how many there are of these */
 };
 struct weir__copy_ends {
     void *from, *to;
@@ -195,7 +212,8 @@ struct weir__row_plan {
     struct weir__pool pool;
     int64_t rows;
     bool infer;
-    uint32_t micro_batch_count;
+    uint32_t micro_batch_count;  /**< of this replica … */
+    struct weir__groups groups;  /**< … of the mini-batch's */
     struct weir_table *exported; /**< the training table as a schedule or CSV gave it; NULL: only
                                       inference was asked for */
     struct weir_table *table;    /**< what runs: that one with N, or inference's own */
@@ -216,12 +234,15 @@ struct weir__row_plan {
     struct weir__prepared_copy *copies;
     const struct weir__portal_move *moves;
     const struct weir__return *returns;
+    const struct weir__group_sum *sums;
+    uint32_t sum_count, sum_capacity;
     const struct weir__lane *lanes;
     uint32_t lane_count, lane_capacity;
     size_t *staging_bytes; /**< per worker */
     uint32_t wait_count, copy_count, move_count, return_count;
     uint32_t copy_capacity, move_capacity, return_capacity;
     struct weir__lasting *lasting;        /**< per stage */
+    struct weir__arrivals *arrivals;      /**< per stage; NULL: there is one replica */
     struct weir__tie_copies *tie_copies;  /**< per tie */
     const struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;
@@ -248,6 +269,11 @@ void weir__prepared_bind(const struct weir__row_plan *prepared, const struct wei
 /** Blocks, copies and portal moves of every action (lifetimes.c). Fills views through bindings. */
 int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes);
+/** Which sum each gradient is added to, and the sums of sums; for weir__prepared_lifetimes
+ * (sums.c). Without memory the pool has failed. */
+void weir__prepared_sums(struct weir__row_plan *prepared, const struct weir__setup *setup);
+/** Arrivals of each stage that learns; likewise. */
+void weir__prepared_arrivals(struct weir__row_plan *prepared, const struct weir__setup *setup);
 /** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
 int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__setup *setup,
                          const double *start, const double *end);

@@ -5,11 +5,12 @@
 
 /* The lines stand in order in the table, and a stage's actions in one of them. */
 static void find_writers(struct builder *b) {
-    assert(b->last_gradient != NULL && b->norm != NULL);
+    assert(b->whole != NULL && b->norm != NULL);
     const struct weir_table *table = b->prepared->table;
     for (uint32_t a = 0; a < table->action_count; a++) {
         uint32_t writes = weir__kinds[table->actions[a].kind].writes;
-        if (writes & WEIR__PARAM_GRADS) b->last_gradient[table->actions[a].stage] = a;
+        bool whole = b->setup->flow.replicas && (writes & WEIR__NORMS) != 0;
+        if ((writes & WEIR__PARAM_GRADS) || whole) b->whole[table->actions[a].stage] = a;
         if (writes & WEIR__NORMS) b->norm[table->actions[a].stage] = a;
     }
 }
@@ -19,7 +20,7 @@ bool weir__ties_begin(struct builder *b) {
     struct weir__pool *pool = &b->prepared->pool;
     uint32_t count = b->setup->tie_count, workers = b->prepared->table->worker_count;
     struct weir__tie_copies *copies = weir__pool_take(pool, count, sizeof *copies);
-    b->last_gradient = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
+    b->whole = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
     b->norm = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
     if (pool->failed) return false;
     for (uint32_t t = 0; t < count; t++) {
@@ -67,7 +68,7 @@ static void copy_uses(struct builder *b, uint32_t action, uint32_t t) {
     for (uint32_t u = 1; u < tie->use_count; u++) {
         uint32_t stage = tie->uses[u].stage;
         if (!reaches(b->prepared, b->setup, stage, tie->uses[0].stage))
-            copy_use(b, action, tie, u, b->last_gradient[stage], &arrived[u]);
+            copy_use(b, action, tie, u, b->whole[stage], &arrived[u]);
     }
 }
 

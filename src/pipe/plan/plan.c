@@ -12,16 +12,19 @@
 
 /* ---- row counts ---- */
 
-/* A row count that the schedule refuses will not come: preparing it is refused. */
+/* A row count that the schedule refuses, for some replica's micro-batches, will not come: preparing
+ * it is refused. */
 static int may_come(const struct weir__setup *setup, int64_t rows, bool *may) {
     struct weir_table *table;
     *may = false;
     if (rows <= 0 || setup->options.table_csv != NULL ||
         weir__setup_check_rows(setup, rows, NULL) != WEIR_OK)
         return WEIR_OK;
-    int status = weir__setup_table(setup, rows, NULL, &table);
-    if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
-    weir_table_destroy(table);
+    for (uint32_t r = 0; r < weir__replicas(&setup->options); r++) {
+        int status = weir__setup_table(setup, r, rows, NULL, &table);
+        if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+        weir_table_destroy(table);
+    }
     *may = true;
     return WEIR_OK;
 }
@@ -98,6 +101,11 @@ static bool check_apart(const struct weir__setup *setup, uint32_t workers,
     bool right = true;
     if (apart > 0 && options->debug_inputs) {
         weir_faults_add(faults, "debug_inputs looks at memory from the host: use it on cpu");
+        right = false;
+    }
+    if (apart > 0 && weir__gradient_groups(options) > 1 && !options->infer_only) {
+        weir_faults_add(faults, "groups of gradients are added up on CPUs alone: use cpu, or "
+                                "gradient_groups 1");
         right = false;
     }
     if (apart > 0 && options->link_delay_ns > 0) {

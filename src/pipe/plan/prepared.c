@@ -3,6 +3,7 @@
  * views, blocks, a replay for lifetimes, offsets, hand-overs, waits. */
 #include "pipe/lower/prepared.h"
 
+#include "pipe/describe/groups.h"
 #include "pipe/describe/microbatch.h"
 #include "pipe/lower/tie_copies.h"
 #include "pipe/lanes/ways.h"
@@ -16,29 +17,39 @@ static bool is_tail(uint8_t kind) {
     return !weir__kinds[kind].per_micro_batch;
 }
 
+/* With replicas a tie's owner takes its norm behind the other uses' stages, which come after it. */
+static void add_norms(struct weir__table_builder *builder, const struct weir_table *table,
+                      uint32_t begin, uint32_t end, bool replicas) {
+    uint32_t last = replicas ? table->stage_count - 1 : 0;
+    assert(begin <= end);
+    for (uint32_t s = last + 1; s-- > 0;)
+        for (uint32_t u = begin; u < end; u++)
+            if (!replicas || table->actions[u].stage == s)
+                weir__table_add(builder, WEIR_KIND_N, table->actions[u].stage, 0);
+}
+
 static void lower_line(struct weir__table_builder *builder, const struct weir_table *table,
-                       uint32_t w) {
+                       uint32_t w, bool replicas) {
     assert(w < table->worker_count);
     uint32_t a = table->lines[w], end = table->lines[w + 1];
     for (; a < end && !is_tail(table->actions[a].kind); a++)
         weir__table_add(builder, (enum weir_kind)table->actions[a].kind, table->actions[a].stage,
                         table->actions[a].micro_batch);
-    for (uint32_t u = a; u < end; u++)
-        weir__table_add(builder, WEIR_KIND_N, table->actions[u].stage, 0);
+    add_norms(builder, table, a, end, replicas);
     for (uint32_t u = a; u < end; u++)
         weir__table_add(builder, WEIR_KIND_U, table->actions[u].stage, 0);
 }
 
 /* All N of a worker go before its first U: the norm is known before any parameter changes. */
-static int lower(struct weir__row_plan *prepared, const struct weir_allocator *allocator) {
+static int lower(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     assert(prepared->table == NULL && prepared->exported != NULL);
     const struct weir_table *table = prepared->exported;
     struct weir__table_builder builder;
-    weir__table_begin(&builder, allocator, table->stage_count, table->worker_count,
+    weir__table_begin(&builder, setup->options.allocator, table->stage_count, table->worker_count,
                       table->micro_batch_count);
     for (uint32_t w = 0; w < table->worker_count; w++) {
         weir__table_line(&builder);
-        lower_line(&builder, table, w);
+        lower_line(&builder, table, w, setup->flow.replicas);
     }
     return weir__table_finish(&builder, &prepared->table);
 }
@@ -47,14 +58,19 @@ static int make_table(struct weir__row_plan *prepared, const struct weir__setup 
                       struct weir_faults *faults) {
     const struct weir_allocator *allocator = setup->options.allocator;
     const struct weir_table *placed = setup->placed;
-    prepared->micro_batch_count = weir__chunk_count(prepared->rows, setup->options.chunks);
+    const struct weir_pipe_options *options = &setup->options;
+    prepared->groups = prepared->infer
+                           ? weir__groups_infer(options, weir__replica(options), prepared->rows)
+                           : weir__groups_of(options, weir__replica(options), prepared->rows);
+    prepared->micro_batch_count = prepared->groups.count;
     if (!prepared->infer || placed == NULL) {
-        int status = weir__setup_table(setup, prepared->rows, faults, &prepared->exported);
+        int status = weir__setup_table(setup, weir__replica(options), prepared->rows, faults,
+                                       &prepared->exported);
         if (status != WEIR_OK) return status;
-        assert(prepared->exported->micro_batch_count == prepared->micro_batch_count);
         placed = prepared->exported;
     }
-    if (!prepared->infer) return lower(prepared, allocator);
+    assert(prepared->infer || placed->micro_batch_count == prepared->micro_batch_count);
+    if (!prepared->infer) return lower(prepared, setup);
     return weir__table_new_infer(placed, prepared->micro_batch_count, allocator, &prepared->table);
 }
 
@@ -185,8 +201,9 @@ static int make_views(struct weir__row_plan *prepared, const struct weir__setup 
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         for (uint32_t i = 0; i < m; i++) {
             struct weir__views *views = weir__prepared_views(prepared, s, i);
-            views->row_first = weir__chunk_first(prepared->rows, chunks, i);
-            views->rows = weir__chunk_first(prepared->rows, chunks, i + 1) - views->row_first;
+            uint32_t number = prepared->groups.first + i;
+            views->row_first = weir__chunk_first(prepared->rows, chunks, number);
+            views->rows = weir__chunk_first(prepared->rows, chunks, number + 1) - views->row_first;
             if (!take_views(prepared, setup, s, views)) return WEIR_ERR_OUT_OF_MEMORY;
             set_entering_rows(setup, s, views);
         }
@@ -229,8 +246,11 @@ void weir__prepared_bind(const struct weir__row_plan *prepared, const struct wei
                          void *const *staging, double *losses) {
     assert(arenas != NULL && staging != NULL && losses != NULL);
     const struct weir__memory *memory = &prepared->memory;
-    size_t views = (size_t)prepared->table->stage_count * prepared->micro_batch_count;
-    for (size_t i = 0; i < views; i++) prepared->bound.views[i].loss = &losses[i];
+    const struct weir__groups *groups = &prepared->groups;
+    for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+        for (uint32_t i = 0; i < groups->count; i++)
+            weir__prepared_views(prepared, s, i)->loss =
+                &losses[(size_t)s * groups->whole + groups->first + i];
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
         *binding->where = address(memory, arenas, binding->block, binding->offset);
@@ -305,7 +325,6 @@ static int make_calls(struct weir__row_plan *prepared, const struct weir__setup 
     assert(prepared->bound.views != NULL && prepared->calls == NULL);
     const struct weir_table *table = prepared->table;
     bool *checkpointed = find_checkpointed(prepared);
-    bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
     prepared->calls =
         weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
     prepared->bound.workspaces =
@@ -322,8 +341,6 @@ static int make_calls(struct weir__row_plan *prepared, const struct weir__setup 
             call->views = weir__prepared_views(prepared, action->stage, action->micro_batch);
         bool forgets = (kind->writes & WEIR__OUTPUTS) && call->phase != WEIR_FORWARD;
         call->saves = kind->per_micro_batch && !forgets;
-        call->gradients_first = (kind->writes & WEIR__PARAM_GRADS) && !begun[action->stage];
-        if (call->gradients_first) begun[action->stage] = true;
     }
     return WEIR_OK;
 }
@@ -479,7 +496,8 @@ static int build(struct weir__row_plan *prepared, const struct weir__setup *setu
     struct weir__bound *bound = &prepared->bound;
     bound->ends = weir__pool_take(&prepared->pool, prepared->copy_count, sizeof *bound->ends);
     bound->streams = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
-    bound->ports = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
+    size_t ports = prepared->lane_count + 2 * (size_t)weir__replicas(&setup->options);
+    bound->ports = weir__pool_take(&prepared->pool, ports, sizeof(void *));
     weir__ties_take(prepared, setup);
     if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     return plan(prepared, setup);

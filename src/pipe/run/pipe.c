@@ -304,8 +304,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         return weir__world_agree(world, status, 0, "pipes", faults);
     }
     status = build(pipe, options, faults);
-    uint64_t digest = world != NULL && status == WEIR_OK ? weir__ranks_digest(pipe) : 0;
-    status = weir__world_agree(world, status, digest,
+    status = weir__ranks_agree(world, pipe, status, 0,
                                "pipes: give each the same options and program", faults);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
         status = weir__ranks_prepare(pipe, pipe->prepared[i]);
@@ -411,7 +410,9 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
         .stream = pipe->workers[worker].stream,
         .stage = stage,
         .worker = worker,
-        .threads = pipe->placements[worker].threads};
+        .threads = pipe->placements[worker].threads,
+        .replica = weir__replica(&pipe->setup.options),
+        .replicas = weir__replicas(&pipe->setup.options)};
     return WEIR_OK;
 }
 

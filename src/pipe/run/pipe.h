@@ -305,8 +305,14 @@ void *weir__worker_main(void *argument);
  * unless a device is lost. */
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error);
+/** weir_pipe_read from a replica's ranks: `from` counts on that which has the stage. */
+int weir__pipe_read_from(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, void *to,
+                         const void *from, size_t bytes);
 /** On the worker's thread: the command's transfer, if it is this one's. */
 int weir__transfer(struct weir__worker *worker);
+/** weir_pipe_read for the rank that has the stage alone: nothing is said to the others. */
+int weir__pipe_read_own(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
+                        size_t bytes);
 /** The caller's turn at the pipe: WEIR_ERR_BUSY, WEIR_ERR_DEVICE and why in `error`, or WEIR_OK and
  * weir__pipe_leave must follow. */
 int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error);

@@ -12,8 +12,10 @@
  *
  * When a step's last norm is known the ranks exchange numbers: squares, losses, and whether
  * anything failed before. So all of them judge alike, and a failure anywhere, before any update,
- * ends the step on all ranks. A rank that fails still sends and receives what is left of the step,
- * whatever it is, so that the next step finds the lanes empty.
+ * ends the step on all ranks. Replicas (weir_shared.h) are ranks with a plan each; messages between
+ * those that have the same stages go by ports of no lane (replicas.c). A rank that fails
+ * still sends, without bytes, and receives what is left of the step, so that the next step finds
+ * the lanes empty.
  */
 #ifndef WEIR_RANKS_H
 #define WEIR_RANKS_H
@@ -21,30 +23,38 @@
 #include "pipe/run/run.h"
 #include "world/allreduce.h"
 
-/** This rank's end of a lane. */
+/** This rank's end of a lane, or of what goes between it and another replica's. */
 struct weir__port {
     struct weir__gate ended; /**< messages that have ended since the pipe began; by the poll */
     uint32_t base;           /**< of it in this step; set by the caller before `start` */
     bool sends;
     uint32_t peer, channel;
-    uint32_t count;                /**< messages of a step with an update … */
-    uint32_t body_count;           /**< … and without: those before the norms */
-    const uint32_t *copies;        /**< [count]: copies of the plan, by place */
-    struct weir_request *requests; /**< [count]: those of places ended to `begun` are under way */
-    uint32_t begun;                /**< in this step; the poll's */
+    uint32_t count;                 /**< messages of a step with an update … */
+    uint32_t body_count;            /**< … and without: those before the norms */
+    const uint32_t *copies;         /**< [count]: copies of the plan, by place … */
+    const struct weir__item *items; /**< … or, if not NULL, messages between replicas */
+    uint32_t replica;               /**< of those: the other … */
+    uint32_t *until;                /**< … and [stage]: how many there are up to its gradients */
+    struct weir_request *requests;  /**< [count]: those of places ended to `begun` are under way */
+    uint32_t begun;                 /**< in this step; the poll's */
+    uint32_t whole; /**< sends of this step up to there have bytes; those behind were
+                         begun after a failure and have none */
 };
 
 struct weir__rank_clock;
 
 struct weir__ranks {
     const struct weir_world *world;
-    uint32_t first, end;  /**< workers of this rank */
+    uint32_t first, end; /**< workers of this rank */
+    uint32_t replica, replicas, ranks_per_replica;
     pthread_mutex_t lock; /**< of a poll: the world's calls, ports, the exchange */
     uint32_t channels;    /**< that are open */
     struct weir__allreduce exchange;
     size_t exchange_capacity;    /**< bytes */
     bool exchanging;             /**< the step's has begun */
     uint32_t flags;              /**< of all ranks' steps, once it is over */
+    bool gives;                  /**< it is over, nothing failed: replicas give each other what they
+                                      update */
     struct weir__gate exchanged; /**< number of the last command whose exchange is over */
     struct weir__rank_clock *clocks; /**< of all ranks, against rank 0's (ranks/events.c) */
     struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
@@ -56,18 +66,25 @@ struct weir__ranks {
  * world. WEIR_ERR_CONFIG: fewer workers than ranks, or GPUs. */
 int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults);
 void weir__ranks_clean_up(struct weir_pipe *pipe);
+/** How many channels a plan needs. */
+uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan);
 /** Ports of a plan; opens the channels that it needs. Collective. */
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
-/** Of all that a pipe's ranks must have in common: its options, and its plans' messages. */
-uint64_t weir__ranks_digest(const struct weir_pipe *pipe);
 /** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
  * their clocks are from its own. Collective; blocks. */
 int weir__ranks_meet(struct weir_pipe *pipe);
-/** After a step that succeeded: rank 0 learns when the others' actions were. Collective; blocks. */
+/** After a step that succeeded: rank 0 learns when the others of its replica did their actions.
+ * Collective; blocks. */
 int weir__ranks_tell_events(struct weir_pipe *pipe);
-/** From the rank of a stage, which comes with a status, to all others, which get both. Collective;
- * blocks. */
-int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *data, size_t bytes);
+/** Whether all ranks come with WEIR_OK, the same `own` digest, pipes with the same options, and,
+ * within each replica, plans with the same messages. `pipe` is NULL where there is none, for
+ * `status`. Else as weir__world_agree. Collective; blocks. */
+int weir__ranks_agree(const struct weir_world *world, const struct weir_pipe *pipe, int status,
+                      uint64_t own, const char *what, struct weir_faults *faults);
+/** From the rank of a replica's stage, which comes with a status, to all others, which get both.
+ * Collective; blocks. */
+int weir__ranks_give(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, int status,
+                     void *data, size_t bytes);
 
 /** After a step that succeeded: what it gave the caller on one rank, it has on all. Collective. */
 int weir__ranks_give_back(struct weir_pipe *pipe, bool infer);
@@ -87,6 +104,24 @@ void weir__ranks_finish(struct weir_pipe *pipe);
 /** Merges two ranks' numbers, flags and failures of a step. */
 void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes);
 
+/** Messages between replicas (replicas.c): makes their ports behind those of lanes; how many there
+ * are in this step; whether one may begin, all that was before it having begun; and what it is. */
+int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
+uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__port *port);
+bool weir__replicas_may_begin(const struct weir_pipe *pipe, const struct weir__port *port,
+                              uint32_t place);
+/** From when on, in the plan, the place of a receive is held. */
+double weir__replicas_start(const struct weir_pipe *pipe, const struct weir__port *port,
+                            uint32_t place);
+struct weir_message weir__replicas_message(const struct weir_pipe *pipe,
+                                           const struct weir__port *port, uint32_t place);
+/** Before a norm: until all replicas' parts of own slices are there; then adds them up. A status of
+ * combine. */
+void weir__replicas_wait(struct weir__run *run, const struct weir__call *call);
+int weir__replicas_add(struct weir__run *run, const struct weir__call *call);
+
+/** Polls until the gate is reached, or something fails. True if it was not yet. */
+bool weir__ranks_wait(struct weir__run *run, struct weir__gate *gate, uint32_t value);
 /** Waits for a message of the plan, polling; returns the worker at its other end, if it had to. A
  * failure ends every wait. */
 int32_t weir__ranks_wait_copy(struct weir__run *run, uint32_t copy);
@@ -96,9 +131,19 @@ void weir__ranks_wait_numbers(struct weir__run *run);
 static inline uint32_t weir__ranks_ended(const struct weir__port *port) {
     return atomic_load_explicit(&port->ended.value, memory_order_relaxed) - port->base;
 }
-/** The rank that has a worker. */
+/** The rank that has a worker of a replica. */
+static inline uint32_t weir__rank_in(const struct weir_pipe *pipe, uint32_t replica,
+                                     uint32_t worker) {
+    return replica * pipe->ranks->ranks_per_replica +
+           weir__setup_rank(&pipe->setup, worker, pipe->worker_count);
+}
+/** The rank that has a worker of this rank's replica. */
 static inline uint32_t weir__rank_of(const struct weir_pipe *pipe, uint32_t worker) {
-    return weir__setup_rank(&pipe->setup, worker, pipe->worker_count);
+    return weir__rank_in(pipe, pipe->ranks->replica, worker);
+}
+/** Ports of a plan: of its lanes, and between replicas. */
+static inline uint32_t weir__port_count(const struct weir__row_plan *plan) {
+    return plan->lane_count + plan->bound.replica_ports;
 }
 /** Whether a worker runs in this process. */
 static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) {
@@ -106,5 +151,7 @@ static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) 
 }
 
 enum { WEIR__RANKS_POLL_NS = 1000000 };
+/** Lanes' channels are behind these. */
+enum { WEIR__NUMBERS_CHANNEL, WEIR__REPLICA_CHANNEL, WEIR__LANE_CHANNEL };
 
 #endif

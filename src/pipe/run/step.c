@@ -229,6 +229,12 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
                           "weir_pipe_prepare%s(pipe, %lld) before",
                           (long long)step->rows, weir__s((uint64_t)step->rows),
                           infer ? "_infer" : "", (long long)step->rows);
+    const struct weir__groups *groups = &pipe->command.plan->groups;
+    bool parts = !infer && !(step->accumulate_first && step->accumulate_last);
+    if (parts && groups->count > groups->size && !pipe->setup.options.accumulates)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "a step is a part of an update, and this pipe has several groups of "
+                          "gradients: build it with `accumulates`");
     uint32_t count = pipe->setup.options.input_count;
     for (uint32_t k = 0; k < count; k++)
         if (step->inputs == NULL || step->inputs[k] == NULL)
@@ -257,12 +263,13 @@ static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
 }
 
 /* In micro-batch order, then stage order, whatever the schedule. */
-static double sum_loss(const struct weir__row_plan *prepared) {
-    assert(prepared->micro_batch_count > 0);
+static double sum_loss(const struct weir_pipe *pipe) {
+    uint32_t m = pipe->command.plan->groups.whole;
     double loss = 0.0;
-    for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
-        for (uint32_t s = 0; s < prepared->table->stage_count; s++)
-            loss += *weir__prepared_views(prepared, s, i)->loss;
+    assert(m > 0);
+    for (uint32_t i = 0; i < m; i++)
+        for (uint32_t s = 0; s < pipe->command.plan->table->stage_count; s++)
+            loss += pipe->memory.losses[(size_t)s * m + i];
     return loss;
 }
 
@@ -306,7 +313,7 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     result->error = pipe->outcome.error;
     result->flags = pipe->ranks != NULL ? pipe->ranks->flags : step->flags;
     if (status != WEIR_OK) return status;
-    result->loss = sum_loss(pipe->command.plan);
+    result->loss = sum_loss(pipe);
     result->updated = normed && !step->no_update && verdict.applies;
     return WEIR_OK;
 }
@@ -473,9 +480,8 @@ static int prepare_new(struct weir_pipe *pipe, int64_t rows, bool train,
 static int prepare_ranks(struct weir_pipe *pipe, uint32_t before, int status, int64_t rows,
                          struct weir_faults *faults) {
     if (pipe->ranks == NULL) return status;
-    uint64_t digest = weir__hash(weir__ranks_digest(pipe), &rows, sizeof rows);
     int all =
-        weir__world_agree(pipe->ranks->world, status, digest,
+        weir__ranks_agree(pipe->ranks->world, pipe, status, (uint64_t)rows,
                           "row counts, or plans for them: each must make the same calls", faults);
     for (uint32_t i = before; all == WEIR_OK && i < pipe->prepared_count; i++)
         all = weir__ranks_prepare(pipe, pipe->prepared[i]);

@@ -93,16 +93,16 @@ void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     const struct weir__arena *arenas = run->pipe->memory.arenas;
     task->phase = call->phase;
     task->stage = stage;
-    task->micro_batch = call->action.micro_batch;
+    bool whole = call->views == NULL; /* N and U */
+    task->micro_batch = call->action.micro_batch + (whole ? 0 : run->plan->groups.first);
     task->workspace = run->plan->bound.workspaces[call - run->plan->calls];
     task->parameters = weir__arena_block(arenas, memory, blocks->parameters);
-    task->gradients = weir__arena_block(arenas, memory, blocks->gradients);
+    task->gradients = weir__arena_block(arenas, memory, call->gradients);
     task->optimizer = weir__arena_block(arenas, memory, blocks->optimizer);
     task->state = weir__arena_block(arenas, memory, blocks->state);
     task->gradients_first = call->gradients_first && run->pipe->command.step.accumulate_first;
     task->norm_squares = run->pipe->memory.norm_squares[stage];
     task->error = &run->error;
-    bool whole = call->views == NULL; /* N and U */
     task->tied = whole ? run->plan->bound.tied[stage] : NULL;
     task->tied_count = whole ? run->pipe->setup.stages[stage].tied_count : 0;
     if (call->views != NULL)

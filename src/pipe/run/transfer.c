@@ -51,24 +51,36 @@ static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void
     return weir__pipe_command(pipe);
 }
 
-static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
-                     size_t bytes, bool to_device) {
+static int take_turn(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, void *to,
+                     const void *from, size_t bytes, bool to_device, bool to_all) {
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
     int status = weir__pipe_enter(pipe, NULL);
     if (status != WEIR_OK) return status;
-    status = transfer(pipe, stage, to, from, bytes, to_device);
-    if (pipe->ranks != NULL && !to_device)
-        status = weir__ranks_give(pipe, stage, status, to, bytes);
+    bool has = !to_all || replica == weir__replica(&pipe->setup.options);
+    if (has) status = transfer(pipe, stage, to, from, bytes, to_device);
+    if (pipe->ranks != NULL && to_all)
+        status = weir__ranks_give(pipe, replica, stage, status, to, bytes);
     weir__pipe_leave(pipe);
     return status;
 }
 
 int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                    size_t bytes) {
-    return take_turn(pipe, stage, to, from, bytes, false);
+    return take_turn(pipe, 0, stage, to, from, bytes, false, true);
+}
+
+int weir__pipe_read_from(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, void *to,
+                         const void *from, size_t bytes) {
+    if (replica >= weir__replicas(&pipe->setup.options)) return WEIR_ERR_ARGUMENT;
+    return take_turn(pipe, replica, stage, to, from, bytes, false, true);
 }
 
 int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes) {
-    return take_turn(pipe, stage, to, from, bytes, true);
+    return take_turn(pipe, 0, stage, to, from, bytes, true, false);
+}
+
+int weir__pipe_read_own(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
+                        size_t bytes) {
+    return take_turn(pipe, 0, stage, to, from, bytes, false, false);
 }

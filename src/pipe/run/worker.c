@@ -40,7 +40,8 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     if (call != NULL) {
         bool of_micro_batch = weir__kinds[call->action.kind].per_micro_batch;
         pipe->outcome.error.stage = call->action.stage;
-        pipe->outcome.error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
+        uint32_t number = pipe->command.plan->groups.first + call->action.micro_batch;
+        pipe->outcome.error.micro_batch = of_micro_batch ? (int32_t)number : -1;
         pipe->outcome.error.phase = call->phase;
     }
     if (pipe->outcome.error.message[0] == '\0')
@@ -206,16 +207,34 @@ static void forget_error(struct weir__run *run) {
     run->error.layer[0] = run->error.message[0] = '\0';
 }
 
+/* Groups' sums that are complete behind the call, once all mini-batches of the update are in. */
+static int add_sums(struct weir__run *run, const struct weir__call *call) {
+    const struct weir__stage_setup *at = &run->pipe->setup.stages[call->action.stage];
+    const struct weir__memory *memory = &run->plan->memory;
+    const struct weir__arena *arenas = run->pipe->memory.arenas;
+    for (uint32_t i = call->sum_begin; i < call->sum_end; i++) {
+        const struct weir__group_sum *sum = &run->plan->sums[i];
+        if (!run->pipe->command.step.accumulate_last) break;
+        int status = at->stage.calls->combine(
+            at->stage.context, weir__arena_block(arenas, memory, sum->into),
+            weir__arena_block(arenas, memory, sum->from), 0, at->stage.gradient_bytes);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 static int do_action(struct weir__run *run, const struct weir__call *call) {
     assert(run->plan->stage_worker[call->action.stage] == run->worker->index);
     if (weir__writes(call->action.kind, WEIR__PARAMETERS)) {
         int judged = judge(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
     }
-    if (call->run == NULL) return WEIR_OK;
-    int status = pass_portals(run, call, false);
-    if (status != WEIR_OK) return status;
+    bool adds = run->plan->arrivals != NULL && weir__writes(call->action.kind, WEIR__NORMS);
+    int status = adds ? weir__replicas_add(run, call) : WEIR_OK;
+    if (call->run == NULL || status != WEIR_OK) return status;
+    if ((status = pass_portals(run, call, false)) != WEIR_OK) return status;
     if ((status = call_stage(run, call)) != WEIR_OK) return status;
+    if ((status = add_sums(run, call)) != WEIR_OK) return status;
     forget_error(run);
     if ((status = pass_portals(run, call, true)) != WEIR_OK) return status;
     return weir__run_returns(run, call);
@@ -253,6 +272,8 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     if (status != WEIR_OK) return status;
     if (run->pipe->ranks != NULL && weir__writes(call->action.kind, WEIR__PARAMETERS))
         weir__ranks_wait_numbers(run);
+    if (run->plan->arrivals != NULL && weir__writes(call->action.kind, WEIR__NORMS))
+        weir__replicas_wait(run, call);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         status = weir__run_follow(run, run->worker->stream, &run->plan->waits[i]);
         if (status != WEIR_OK) return status;
@@ -321,7 +342,7 @@ static void run_line(struct weir__worker *worker) {
     uint32_t length = table->lines[worker->index + 1] - first;
     run.stop = step->accumulate_last ? length : run.plan->tail[worker->index];
     assert(run.stop <= length);
-    run.task = (struct weir_task){.micro_batch_count = run.plan->micro_batch_count,
+    run.task = (struct weir_task){.micro_batch_count = run.plan->groups.whole,
                                   .rows_total = step->rows,
                                   .mini_batch = step->mini_batch,
                                   .update = step->update,

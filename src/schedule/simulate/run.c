@@ -4,6 +4,9 @@
  * parked on the end that is missing, and whoever writes that end wakes it. Times do not depend on
  * the order of the walk: a start is a maximum over ends that are known by then. A worker that
  * runs on reads its line and its stages' cells forwards, which is what makes the walk fast.
+ *
+ * Over ranks they do depend on it, for messages wait for each other. There a worker runs one action
+ * at a time, and ends are published in their order.
  */
 #include "schedule/simulate/simulate.h"
 
@@ -70,6 +73,17 @@ static inline bool known(struct inputs *inputs, const double *end, double copy) 
     return true;
 }
 
+/* The same of an input that may be a message. */
+static inline bool arrived(const struct weir__sim *sim, struct inputs *inputs, const double *end,
+                           double copy, uint32_t input, uint32_t micro_batch) {
+    if (copy >= 0.0) return known(inputs, end, copy);
+    if (*end < 0.0) return false;
+    double ready = weir__sim_arrived(sim, input, micro_batch);
+    inputs->produced = *end > inputs->produced ? *end : inputs->produced;
+    inputs->ready = ready > inputs->ready ? ready : inputs->ready;
+    return true;
+}
+
 static uint32_t take_waiters(double *awaited) {
     return *awaited > -2.0 ? NOBODY : (uint32_t)(-2.0 - *awaited);
 }
@@ -97,7 +111,8 @@ static double *missing_value(struct weir__sim *sim, const struct weir__sim_stage
     for (uint32_t i = stage->values_begin; i < stage->values_end; i++) {
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->forward;
-        if (!known(inputs, end, feed->copy)) return end;
+        uint32_t input = 2u * sim->table->stage_count + i;
+        if (!arrived(sim, inputs, end, feed->copy, input, micro_batch)) return end;
     }
     return NULL;
 }
@@ -107,7 +122,8 @@ static double *missing_gradient(struct weir__sim *sim, const struct weir__sim_st
     for (uint32_t i = stage->gradients_begin; i < stage->gradients_end; i++) {
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->gradient;
-        if (!known(inputs, end, feed->copy)) return end;
+        uint32_t input = 2u * sim->table->stage_count + i;
+        if (!arrived(sim, inputs, end, feed->copy, input, micro_batch)) return end;
     }
     return NULL;
 }
@@ -120,12 +136,15 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
     double *lacks = NULL;
     if ((reads & WEIR__INPUTS) != 0 && action->stage > 0) {
         double *end = &(cell - sim->stride)->forward;
-        if (!known(inputs, end, stage->value_copy)) return end;
+        if (!arrived(sim, inputs, end, stage->value_copy, action->stage, action->micro_batch))
+            return end;
     }
     if ((reads & WEIR__OUTPUT_GRADS) != 0 && stage->waits_gradient) {
         assert(action->stage + 1u < sim->table->stage_count);
         double *end = &(cell + sim->stride)->gradient;
-        if (!known(inputs, end, stage->gradient_copy)) return end;
+        uint32_t input = (uint32_t)sim->table->stage_count + action->stage;
+        if (!arrived(sim, inputs, end, stage->gradient_copy, input, action->micro_batch))
+            return end;
     }
     if ((reads & WEIR__SKIPS_IN) != 0)
         lacks = missing_value(sim, stage, action->micro_batch, inputs);
@@ -228,12 +247,16 @@ static inline void split_wait(struct weir__sim_worker *worker, const struct inpu
     worker->host += start - ready;
 }
 
-static bool publish(struct weir__sim *sim, const struct weir_action *action, uint32_t writes,
-                    double end) {
+/* False where the action stands twice. */
+static bool publish(struct weir__sim *sim, uint32_t at, double end) {
+    const struct weir_action *action = &sim->table->actions[at];
+    uint32_t writes = weir__kinds[action->kind].writes;
     bool fresh = true;
+    if (sim->ordered != NULL) write_end(sim, &sim->ordered[at], end);
     if ((writes & (WEIR__OUTPUTS | WEIR__INPUT_GRADS)) != 0) {
         struct weir__sim_cell *cell = weir__sim_cell(sim, action->stage, action->micro_batch);
         bool forward = (writes & WEIR__OUTPUTS) != 0;
+        if (sim->over_ranks) weir__sim_send(sim, action->stage, !forward, action->micro_batch, end);
         fresh = write_end(sim, forward ? &cell->forward : &cell->gradient, end);
     }
     if ((writes & (WEIR__PARAM_GRADS | WEIR__NORMS)) != 0) {
@@ -248,8 +271,9 @@ static bool publish(struct weir__sim *sim, const struct weir_action *action, uin
     return fresh;
 }
 
-static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_worker *worker,
-                       const struct inputs *inputs) {
+/* Its end is known then, to its worker alone. */
+static void begin_action(struct weir__sim *sim, uint32_t at, struct weir__sim_worker *worker,
+                         const struct inputs *inputs) {
     assert(at < sim->table->action_count && sim->done_count < sim->table->action_count);
     const struct weir_action *action = &sim->table->actions[at];
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
@@ -270,11 +294,10 @@ static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_work
     }
     worker->free = end;
     sim->done_count++;
-    if (sim->ordered != NULL) write_end(sim, &sim->ordered[at], end);
-    return publish(sim, action, kind->writes, end);
 }
 
-/* Until it is parked or at its line's end; false where an action stands twice. */
+/* Until it is parked or at its line's end, over ranks until an action has begun; false where an
+ * action stands twice. */
 static bool run_worker(struct weir__sim *sim, uint32_t w) {
     assert(w < sim->table->worker_count);
     struct weir__sim_worker *worker = &sim->workers[w];
@@ -285,7 +308,12 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
         uint32_t reads = weir__reads_of(action->kind, late);
         struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
         if (!has_inputs(sim, worker->cursor, reads, w, &inputs)) return true;
-        if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
+        begin_action(sim, worker->cursor, worker, &inputs);
+        if (sim->over_ranks) {
+            weir__sim_push(sim, worker->free, w);
+            return true;
+        }
+        if (!publish(sim, worker->cursor++, worker->free)) return false;
     }
     return true;
 }
@@ -316,6 +344,7 @@ void weir__sim_rewind(struct weir__sim *sim) {
     sim->barrier_left = sim->barrier_total;
     sim->barrier_end = 0.0;
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) sim->kinds[k] = (struct weir__sim_kind){0};
+    if (sim->over_ranks) weir__sim_rewind_ranks(sim);
 }
 
 static void finish(struct weir__sim *sim) {
@@ -329,10 +358,21 @@ static void finish(struct weir__sim *sim) {
     for (uint32_t s = 0; s < sim->table->stage_count; s++) settle(&sim->stages[s].activations);
 }
 
-bool weir__sim_run(struct weir__sim *sim) {
-    assert(sim->ready_count == sim->table->worker_count && sim->done_count == 0);
+static bool run_ready(struct weir__sim *sim) {
     while (sim->ready_count > 0) {
         if (!run_worker(sim, sim->ready[--sim->ready_count])) return false;
+    }
+    return true;
+}
+
+bool weir__sim_run(struct weir__sim *sim) {
+    struct weir__sim_event event;
+    assert(sim->ready_count == sim->table->worker_count && sim->done_count == 0);
+    if (!run_ready(sim)) return false;
+    while (sim->over_ranks && weir__sim_pop(sim, &event)) {
+        if (!publish(sim, sim->workers[event.worker].cursor++, event.end)) return false;
+        sim->ready[sim->ready_count++] = event.worker;
+        if (!run_ready(sim)) return false;
     }
     finish(sim);
     return sim->done_count == sim->table->action_count;

@@ -105,6 +105,7 @@ static void check_options(const struct weir_simulate_options *options, struct we
     for (size_t i = 0; options->links != NULL && i < (size_t)workers * workers; i++)
         check_link(&options->links[i], faults);
     weir__simulate_check_skips(options->skips, options->skip_count, stages, faults);
+    if (options->ranks != NULL) weir__check_rank_links(options->ranks, workers, faults);
     check_orders(options, faults);
 }
 
@@ -158,6 +159,23 @@ static size_t count_feeds(const struct weir_simulate_options *options) {
     return count;
 }
 
+static void carve_ranks(struct weir__sim *sim, struct carve *carve) {
+    const struct weir_table *table = sim->table;
+    struct weir__sim_ranks *ranks = &sim->ranks;
+    size_t stages = sim->over_ranks ? table->stage_count : 0, arrivals = 0;
+    size_t feeds = sim->over_ranks ? count_feeds(sim->options) : 0;
+    if (!sim->over_ranks) return;
+    if (!weir__multiply(2 * stages + feeds, sim->stride, &arrivals)) carve->overflow = true;
+    ranks->events = take(carve, table->worker_count, sizeof *ranks->events);
+    ranks->line_free =
+        take(carve, 2 * (size_t)sim->options->ranks->rank_count, sizeof *ranks->line_free);
+    ranks->messages = take(carve, weir__sim_messages_max(sim->options), sizeof *ranks->messages);
+    ranks->first = take(carve, 2 * stages, sizeof *ranks->first);
+    ranks->last = take(carve, 2 * stages, sizeof *ranks->last);
+    ranks->taken = take(carve, 2 * stages, sizeof *ranks->taken);
+    ranks->arrived = take(carve, arrivals, sizeof *ranks->arrived);
+}
+
 static void carve_all(struct weir__sim *sim, struct carve *carve) {
     const struct weir_table *table = sim->table;
     assert(sim->stride >= table->micro_batch_count);
@@ -177,6 +195,7 @@ static void carve_all(struct weir__sim *sim, struct carve *carve) {
     sim->end = take(carve, actions, sizeof *sim->end);
     size_t ordered = sim->options->order_begin != NULL ? table->action_count : 0;
     sim->ordered = take(carve, ordered, sizeof *sim->ordered);
+    carve_ranks(sim, carve);
 }
 
 /* Cells of neighbour stages are read together: a stride of an odd number of cache lines keeps them
@@ -434,7 +453,7 @@ static void read_run(const struct weir__sim *sim, struct weir_prediction *predic
 /* The same table with every kind's mean time, no copies, no host time. True where that is what ran
  * anyway. */
 static bool take_means(struct weir__sim *sim) {
-    bool same = sim->host <= 0.0;
+    bool same = sim->host <= 0.0 && !sim->over_ranks;
     double means[WEIR_KIND_COUNT] = {0.0};
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
         const struct weir__sim_kind *kind = &sim->kinds[k];
@@ -455,6 +474,7 @@ static bool take_means(struct weir__sim *sim) {
     }
     sim->scale = NULL;
     sim->host = sim->noise = 0.0;
+    sim->over_ranks = false;
     return same;
 }
 
@@ -483,6 +503,7 @@ static int run(struct weir_simulator *simulator, struct weir_prediction *predict
     if ((status = enter_table(sim)) != WEIR_OK) return status;
     for (uint32_t s = 0; s < sim->table->stage_count; s++) cost_stage(sim, s);
     cost_skips(sim);
+    if (sim->over_ranks) weir__sim_list_messages(sim);
     weir__sim_rewind(sim);
     if (!weir__sim_run(sim)) return WEIR_ERR_SCHEDULE;
     /* no sum that is made of it is larger */
@@ -517,7 +538,8 @@ int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_o
                                         .options = &own,
                                         .host = own.host_seconds,
                                         .noise = own.noise,
-                                        .scale = own.micro_batch_scale};
+                                        .scale = own.micro_batch_scale,
+                                        .over_ranks = own.ranks != NULL};
     status = run(simulator, prediction);
     if (status == WEIR_ERR_SCHEDULE && faults != NULL) {
         explain(&own, simulator->allocator, faults);

@@ -29,7 +29,40 @@ struct weir__sim_amount {
 /** A skip, as a stage receives it (or a gradient of one). */
 struct weir__sim_feed {
     uint32_t stage; /**< where from */
-    double copy;
+    double copy;    /**< WEIR__SIM_MESSAGE: it says itself when it is there */
+};
+
+/** In a copy's place: between ranks an arrival depends on other messages. */
+#define WEIR__SIM_MESSAGE (-1.0)
+
+/** What a stage's forward, or its gradient, sends of each micro-batch to another rank. */
+struct weir__sim_message {
+    uint32_t input;    /**< where its arrivals are noted: see weir__sim_ranks */
+    uint32_t with;     /**< the input that brings the same to the same worker, or UINT32_MAX */
+    uint32_t line;     /**< the way out that it takes */
+    uint32_t next;     /**< of the same sender, or UINT32_MAX */
+    uint32_t receiver; /**< a worker */
+    double bytes_seconds, latency;
+};
+
+/** An action that has begun. */
+struct weir__sim_event {
+    double end;
+    uint32_t worker;
+};
+
+/** Simulation over ranks: actions end in order of time, so that messages get into their lines in
+ * order. Inputs are numbered: a stage's border, stages + its output's gradient, 2 * stages + feeds.
+ */
+struct weir__sim_ranks {
+    struct weir__sim_event *events; /**< [worker]: a heap, the first on top */
+    uint32_t event_count;
+    double *line_free; /**< [2 * ranks]: hosts' ways out, then ranks' */
+    struct weir__sim_message *messages;
+    uint32_t message_count;
+    uint32_t *first, *last; /**< [2 * stages]: a sender's messages; forwards, then gradients */
+    uint32_t *taken;        /**< [2 * stages]: a receiver's feeds that are known, the same way */
+    double *arrived;        /**< [input][micro-batch], `stride` apart */
 };
 
 struct weir__sim_stage {
@@ -81,6 +114,8 @@ struct weir__sim {
     const double *scale; /**< [micro-batch], or NULL */
     uint64_t actions;
     struct weir__sim_kind kinds[WEIR_KIND_COUNT];
+    bool over_ranks; /**< messages are looked at; else crossings are by themselves */
+    struct weir__sim_ranks ranks;
 };
 
 static inline struct weir__sim_cell *weir__sim_cell(const struct weir__sim *sim, uint32_t stage,
@@ -99,6 +134,25 @@ static inline bool weir__sim_is_recomputed(const struct weir__sim *sim, uint32_t
  * so is a fault, and so is a list that is missing. */
 bool weir__simulate_check_skips(const struct weir_skip_route *skips, uint32_t count,
                                 uint32_t stages, struct weir_faults *faults);
+/** Lists who sends what to other ranks, when copies by stage are known, and marks them. */
+void weir__sim_list_messages(struct weir__sim *sim);
+/** How many messages there can be at most. */
+size_t weir__sim_messages_max(const struct weir_simulate_options *options);
+/** No action has begun, all lines are free. */
+void weir__sim_rewind_ranks(struct weir__sim *sim);
+/** The worker's action ends then. */
+void weir__sim_push(struct weir__sim *sim, double end, uint32_t worker);
+/** The next end, of equal ones the lower worker's; false: there is none. */
+bool weir__sim_pop(struct weir__sim *sim, struct weir__sim_event *event);
+/** Sends what a stage's forward, or gradient, sends when it ends. */
+void weir__sim_send(struct weir__sim *sim, uint32_t stage, bool gradient, uint32_t micro_batch,
+                    double end);
+static inline double weir__sim_arrived(const struct weir__sim *sim, uint32_t input,
+                                       uint32_t micro_batch) {
+    assert(sim->over_ranks && micro_batch < sim->stride);
+    return sim->ranks.arrived[(size_t)input * sim->stride + micro_batch];
+}
+
 /** Puts what changes in a run back to its beginning. */
 void weir__sim_rewind(struct weir__sim *sim);
 /** Runs every action; false where the lines do not allow it. */

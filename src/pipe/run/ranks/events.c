@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What rank 0 is told so that it can show the work of all: where the others' workers are, and after
- * each step when their actions were, on its own clock.
+/* What rank 0 is told so that it can show the work of all, or of its replica's: where the others'
+ * workers are, and after each step when their actions were, on its own clock.
  *
  * Clocks. Ranks of one host read one clock. Another rank's is compared by messages there and back
  * (Cristian 1989): of several the quickest tells the difference, and half of what it took is how
@@ -81,12 +81,12 @@ static int compare_with(struct weir__ranks *ranks, uint32_t rank) {
     return world->rank == rank ? answer_clock(world) : WEIR_OK;
 }
 
-/* One of those with clocks of their own, in turn. */
+/* One of the replica's with clocks of their own, in turn. */
 static int compare_next(struct weir__ranks *ranks, uint64_t step) {
     uint32_t count = 0, at = 0;
-    for (uint32_t r = 1; r < ranks->world->rank_count; r++) count += !shares_clock(ranks, r);
+    for (uint32_t r = 1; r < ranks->ranks_per_replica; r++) count += !shares_clock(ranks, r);
     if (count == 0) return WEIR_OK;
-    for (uint32_t r = 1; r < ranks->world->rank_count; r++) {
+    for (uint32_t r = 1; r < ranks->ranks_per_replica; r++) {
         if (shares_clock(ranks, r)) continue;
         if (at++ == step % count) return compare_with(ranks, r);
     }
@@ -104,15 +104,12 @@ static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
 static int take_clocks(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     uint32_t count = ranks->world->rank_count;
-    uint64_t *kernels = weir__pool_take(&pipe->setup.pool, 2 * (size_t)count, sizeof *kernels);
+    uint64_t *kernels = weir__pool_take(&pipe->setup.pool, count, sizeof *kernels);
     ranks->clocks = weir__pool_take(&pipe->setup.pool, count, sizeof *ranks->clocks);
     if (kernels == NULL || ranks->clocks == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     kernels[ranks->world->rank] = kernel_of(ranks->world);
-    struct weir__allreduce exchange = {.own = (unsigned char *)kernels,
-                                       .other = (unsigned char *)(kernels + count),
-                                       .bytes = count * sizeof *kernels,
-                                       .merge = weir__allreduce_join};
-    int status = weir__allreduce_wait(ranks->world, &exchange);
+    int status = weir__world_gather(ranks->world, pipe->setup.options.allocator, kernels,
+                                    count * sizeof *kernels);
     for (uint32_t r = 0; r < count; r++) ranks->clocks[r].kernel = kernels[r];
     for (uint32_t r = 1; r < count && status == WEIR_OK; r++)
         if (!shares_clock(ranks, r)) status = compare_with(ranks, r);
@@ -123,6 +120,7 @@ static int take_clocks(struct weir_pipe *pipe) {
 static int tell_places(struct weir_pipe *pipe) {
     const struct weir_world *world = pipe->ranks->world;
     int status = WEIR_OK;
+    if (pipe->ranks->replica > 0) return WEIR_OK;
     for (uint32_t w = 0; w < pipe->worker_count && status == WEIR_OK; w++) {
         uint32_t rank = weir__rank_of(pipe, w);
         struct weir__worker_place *placement = &pipe->placements[w];
@@ -195,7 +193,7 @@ static int give_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
 int weir__ranks_tell_events(struct weir_pipe *pipe) {
     const struct weir__row_plan *plan = pipe->command.plan;
     struct weir__ranks *ranks = pipe->ranks;
-    if (ranks == NULL) return WEIR_OK;
+    if (ranks == NULL || ranks->replica > 0) return WEIR_OK;
     int status = compare_next(ranks, pipe->step_count);
     for (uint32_t w = 0; w < pipe->worker_count && status == WEIR_OK; w++) {
         uint32_t count = count_events(pipe, plan, w);

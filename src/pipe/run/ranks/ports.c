@@ -15,7 +15,7 @@ struct verdict_record {
     struct weir_error error;
 };
 
-enum { TAG_BASE = 181, NUMBERS_CHANNEL = 0, PARK_NS = 50000 };
+enum { TAG_BASE = 181, PARK_NS = 50000 };
 _Static_assert(TAG_BASE *TAG_BASE <= WEIR_TAG_MOST + 1, "tags are a step's and a place's rest");
 
 /* Of a training step or an inference, whichever the ranks were called for. */
@@ -26,11 +26,11 @@ static uint32_t tag_of(const struct weir_pipe *pipe, uint32_t place) {
 
 /* ---- ports of a plan ---- */
 
-/* Lanes from one rank to another have the channels from 1 on, in their order. */
+/* Lanes from one rank to another have the channels from there on, in their order. */
 static uint32_t channel_of(const struct weir_pipe *pipe, const struct weir__row_plan *plan,
                            uint32_t lane) {
     const struct weir__lane *lanes = plan->lanes;
-    uint32_t channel = NUMBERS_CHANNEL + 1;
+    uint32_t channel = WEIR__LANE_CHANNEL;
     for (uint32_t l = 0; l < lane; l++)
         channel += lanes[l].of_ranks &&
                    weir__rank_of(pipe, lanes[l].from) == weir__rank_of(pipe, lanes[lane].from) &&
@@ -70,14 +70,19 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
     return fill_port(pipe, plan, l, port);
 }
 
-static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
-    struct weir__ranks *ranks = pipe->ranks;
-    uint32_t count = NUMBERS_CHANNEL + 1;
+uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    uint32_t count = WEIR__LANE_CHANNEL;
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         if (!plan->lanes[l].of_ranks) continue;
         uint32_t channel = channel_of(pipe, plan, l);
         if (channel >= count) count = channel + 1;
     }
+    return count;
+}
+
+static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    struct weir__ranks *ranks = pipe->ranks;
+    uint32_t count = weir__ranks_channels(pipe, plan);
     if (count <= ranks->channels) return WEIR_OK;
     int status = ranks->world->calls->open(ranks->world->context, count);
     if (status == WEIR_OK) ranks->channels = count;
@@ -87,7 +92,7 @@ static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *pl
 /* A record, and all squares and losses. */
 static size_t record_bytes(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
     size_t numbers =
-        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->micro_batch_count;
+        pipe->memory.square_count + (size_t)plan->table->stage_count * plan->groups.whole;
     return sizeof(struct verdict_record) + numbers * sizeof(double);
 }
 
@@ -118,8 +123,9 @@ static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
         int status = plan->lanes[l].of_ranks ? make_port(pipe, plan, l) : WEIR_OK;
         if (status != WEIR_OK) return status;
     }
-    int status = take_event_room(pipe, plan);
-    return status != WEIR_OK ? status : take_exchange(pipe, plan);
+    int status = weir__replicas_prepare(pipe, plan);
+    if (status == WEIR_OK) status = take_event_room(pipe, plan);
+    return status == WEIR_OK ? take_exchange(pipe, plan) : status;
 }
 
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
@@ -143,24 +149,27 @@ void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t by
     weir__allreduce_join(own + sizeof mine, other + sizeof mine, bytes - sizeof mine);
 }
 
-/* Puts this rank's numbers into the record, or takes all from it. */
+/* Puts this rank's numbers into the record, or takes all from it. Of a stage's squares each is one
+ * replica's, and so is a micro-batch's loss, unless all replicas have had it. */
 static void move_numbers(struct weir_pipe *pipe, unsigned char *record, bool puts) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    uint32_t m = plan->micro_batch_count;
+    const struct weir__groups *groups = &plan->groups;
+    size_t all = groups->whole * sizeof(double), own = groups->count * sizeof(double);
+    bool shares = pipe->ranks->replicas > 1;
     unsigned char *at = record + sizeof(struct verdict_record);
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
         size_t squares = pipe->setup.stages[s].stage.norm_count * sizeof(double);
         bool here = weir__is_here(pipe, plan->stage_worker[s]);
         if (puts && here) memcpy(at, pipe->memory.norm_squares[s], squares);
-        if (!puts && !here) memcpy(pipe->memory.norm_squares[s], at, squares);
+        if (!puts && (!here || shares)) memcpy(pipe->memory.norm_squares[s], at, squares);
         at += squares;
     }
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
-        double *losses = &pipe->memory.losses[(size_t)s * m];
+        double *losses = &pipe->memory.losses[(size_t)s * groups->whole];
         bool here = weir__is_here(pipe, plan->stage_worker[s]);
-        if (puts && here) memcpy(at, losses, m * sizeof *losses);
-        if (!puts && !here) memcpy(losses, at, m * sizeof *losses);
-        at += m * sizeof *losses;
+        if (puts && here) memcpy(at + groups->first * sizeof *losses, losses + groups->first, own);
+        if (!puts && (!here || shares)) memcpy(losses, at, all);
+        at += all;
     }
     assert(at == record + pipe->ranks->exchange.bytes);
 }
@@ -209,6 +218,7 @@ static void end_exchange(struct weir_pipe *pipe) {
     memcpy(&record, ranks->exchange.own, sizeof record);
     move_numbers(pipe, ranks->exchange.own, false);
     ranks->flags = record.flags;
+    ranks->gives = record.failed == 0;
     if (record.failed != 0 && record.failed != ranks->world->rank + 1)
         weir__pipe_fail_elsewhere(pipe, record.failed - 1, &record.error);
     weir__gate_advance(&ranks->exchanged, pipe->command.number);
@@ -228,6 +238,7 @@ static int go_on_with_numbers(struct weir_pipe *pipe) {
 /* ---- messages ---- */
 
 static uint32_t wanted(const struct weir_pipe *pipe, const struct weir__port *port) {
+    if (port->items != NULL) return weir__replicas_wanted(pipe, port);
     return pipe->command.step.accumulate_last ? port->count : port->body_count;
 }
 
@@ -250,15 +261,66 @@ static bool have_all_ended(struct weir_pipe *pipe) {
     return all;
 }
 
+static bool has_failed(struct weir_pipe *pipe) {
+    return atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
+           WEIR__FAILURE_IN_WRITING;
+}
+
+/* What is sent or received, but for whom it is. */
+static struct weir_message message_of(const struct weir_pipe *pipe, const struct weir__port *port,
+                                      uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    if (port->items != NULL) return weir__replicas_message(pipe, port, place);
+    const struct weir__copy_ends *ends = &plan->bound.ends[port->copies[place]];
+    return (struct weir_message){.data = port->sends ? ends->from : ends->to,
+                                 .bytes = plan->copies[port->copies[place]].bytes};
+}
+
+/* The plan's time from which a receive's place is held. */
+static double start_of(const struct weir_pipe *pipe, const struct weir__port *port,
+                       uint32_t place) {
+    return port->items != NULL ? weir__replicas_start(pipe, port, place)
+                               : pipe->command.plan->copies[port->copies[place]].start;
+}
+
+/* Whether some of the port's messages still need the bytes that a receive would get: a send with
+ * bytes that is under way, or a receive that is, or that comes first in the plan. */
+static bool needs(const struct weir_pipe *pipe, const struct weir__port *other,
+                  const struct weir__port *port, uint32_t place) {
+    const struct weir_message wants = message_of(pipe, port, place);
+    uint32_t end = other->sends ? other->whole : wanted(pipe, other);
+    if (other == port) end = place;
+    bool needed = false;
+    for (uint32_t j = weir__ranks_ended(other); !needed && j < end; j++) {
+        const struct weir_message has = message_of(pipe, other, j);
+        bool overlap = (char *)has.data < (char *)wants.data + wants.bytes &&
+                       (char *)wants.data < (char *)has.data + has.bytes;
+        needed = overlap && (other->sends || j < other->begun ||
+                             start_of(pipe, other, j) < start_of(pipe, port, place));
+    }
+    return needed;
+}
+
+/* When something has failed, what is left follows no action. A lane's sends then have no bytes,
+ * which may be others' by now; a receive still follows what needs its bytes, in the plan's order,
+ * so that no ranks wait for each other. */
+static bool may_begin_failed(struct weir_pipe *pipe, const struct weir__port *port,
+                             uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    bool may = have_all_ended(pipe);
+    for (uint32_t l = 0; may && !port->sends && l < weir__port_count(plan); l++)
+        if (plan->bound.ports[l] != NULL) may = !needs(pipe, plan->bound.ports[l], port, place);
+    return may;
+}
+
 /* A send's bytes are made; a receive's place is free. A line that failed says that all of it is
  * done, while another's callback still runs: so what is left then waits for all of them. */
 static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     bool may = true;
-    if (atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
-        WEIR__FAILURE_IN_WRITING)
-        return have_all_ended(pipe);
+    if (has_failed(pipe)) return may_begin_failed(pipe, port, place);
+    if (port->items != NULL) return weir__replicas_may_begin(pipe, port, place);
+    const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     if (port->sends) {
         uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
         uint32_t count = made - plan->table->lines[w] + 1;
@@ -270,16 +332,15 @@ static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uin
 }
 
 static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32_t place) {
-    const struct weir__row_plan *plan = pipe->command.plan;
     const struct weir_world *world = pipe->ranks->world;
-    uint32_t number = port->copies[place];
-    const struct weir__copy_ends *ends = &plan->bound.ends[number];
-    const struct weir_message message = {.data = port->sends ? ends->from : ends->to,
-                                         .bytes = plan->copies[number].bytes,
-                                         .peer = port->peer,
-                                         .channel = port->channel,
-                                         .tag = tag_of(pipe, place)};
+    struct weir_message message = message_of(pipe, port, place);
+    message.peer = port->peer;
+    message.channel = port->channel;
+    message.tag = tag_of(pipe, place);
     assert(message.data != NULL);
+    if (port->sends && port->items == NULL && has_failed(pipe)) /* nobody needs what it was to be */
+        message.data = NULL, message.bytes = 0;
+    if (port->sends && message.bytes > 0) port->whole = place + 1;
     return port->sends ? world->calls->send(world->context, &message, &port->requests[place])
                        : world->calls->receive(world->context, &message, &port->requests[place]);
 }
@@ -287,14 +348,13 @@ static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32
 static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *port,
                          uint32_t place, const struct weir_arrival *arrival,
                          struct weir_error *error) {
-    const struct weir__prepared_copy *copy = &pipe->command.plan->copies[port->copies[place]];
-    if (port->sends || (arrival->tag == tag_of(pipe, place) && arrival->bytes == copy->bytes))
-        return WEIR_OK;
+    size_t bytes = message_of(pipe, port, place).bytes;
+    bool whole = arrival->bytes == bytes || arrival->bytes == 0; /* none: the sender has failed */
+    if (port->sends || (arrival->tag == tag_of(pipe, place) && whole)) return WEIR_OK;
     return weir__fail(error, WEIR_ERR_PEER,
                       "message %u from rank %u is not that of the plan: tag %u and %zu bytes, not "
                       "%u and %zu: every rank must make the same calls",
-                      place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place),
-                      copy->bytes);
+                      place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place), bytes);
 }
 
 static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
@@ -319,7 +379,7 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
 
 static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
+    for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         int status = port != NULL ? go_on_with_port(pipe, port, error) : WEIR_OK;
         if (status != WEIR_OK) return status;
@@ -327,11 +387,33 @@ static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
     return go_on_with_numbers(pipe);
 }
 
+/* For a message, or for the norms of all. */
+static bool awaits_others(struct weir_pipe *pipe, const struct weir__call *call) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    if (weir__writes(call->action.kind, WEIR__PARAMETERS)) return true;
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++)
+        if (plan->waits[i].copy != WEIR__NO_COPY && !is_over(pipe, &plan->waits[i])) return true;
+    return false;
+}
+
+/* The first action of this rank that other ranks hold up; NULL: none. */
+static const struct weir__call *find_waiting(struct weir_pipe *pipe) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    for (uint32_t w = pipe->ranks->first; w < pipe->ranks->end; w++) {
+        const uint32_t *line = &plan->table->lines[w];
+        struct weir__worker *worker = &pipe->workers[w];
+        uint32_t done = atomic_load_explicit(&worker->progress.value, memory_order_acquire);
+        uint32_t next = line[0] + (done - worker->base);
+        if (next < line[1] && awaits_others(pipe, &plan->calls[next])) return &plan->calls[next];
+    }
+    return NULL;
+}
+
 static void break_off(struct weir_pipe *pipe, int status, struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
     if (error->message[0] == '\0')
         weir__fail(error, status, "%.200s", world->calls->reason(world->context));
-    weir__pipe_fail(pipe, NULL, WEIR_ERR_PEER, error);
+    weir__pipe_fail(pipe, find_waiting(pipe), WEIR_ERR_PEER, error);
     atomic_store_explicit(&pipe->ranks->broken, true, memory_order_release);
 }
 
@@ -353,18 +435,19 @@ void weir__ranks_begin(struct weir_pipe *pipe) {
     if (pipe->ranks == NULL || pipe->command.kind != WEIR__COMMAND_RUN) return;
     pipe->ranks->exchanging = false;
     pipe->ranks->flags = 0;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
+    pipe->ranks->gives = false;
+    for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         if (port == NULL) continue;
         port->base = atomic_load_explicit(&port->ended.value, memory_order_relaxed);
-        port->begun = 0;
+        port->begun = port->whole = 0;
     }
 }
 
 static bool is_finished(struct weir_pipe *pipe) {
     const struct weir__row_plan *plan = pipe->command.plan;
     bool finished = weir__gate_reached(&pipe->ranks->exchanged, pipe->command.number);
-    for (uint32_t l = 0; finished && l < plan->lane_count; l++) {
+    for (uint32_t l = 0; finished && l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         finished = port == NULL || weir__ranks_ended(port) == wanted(pipe, port);
     }
@@ -405,8 +488,7 @@ int weir__ranks_end(struct weir_pipe *pipe, int status) {
                       record.failed - 1, record.error.message);
 }
 
-/* Polls until the gate is reached, or something fails. True if it was not yet. */
-static bool wait_gate(struct weir__run *run, struct weir__gate *gate, uint32_t value) {
+bool weir__ranks_wait(struct weir__run *run, struct weir__gate *gate, uint32_t value) {
     uint64_t spin = weir__run_spin_ns(run->worker), start = 0;
     bool waited = false;
     while (!weir__gate_reached(gate, value) && !weir__run_has_failed(run)) {
@@ -427,11 +509,11 @@ int32_t weir__ranks_wait_copy(struct weir__run *run, uint32_t copy) {
     const struct weir__prepared_copy *of = &run->plan->copies[copy];
     struct weir__port *port = run->plan->bound.ports[of->lane];
     if (port == NULL) return -1; /* between other ranks */
-    bool waited = wait_gate(run, &port->ended, port->base + of->place + 1);
+    bool waited = weir__ranks_wait(run, &port->ended, port->base + of->place + 1);
     const struct weir__lane *lane = &run->plan->lanes[of->lane];
     return waited ? (int32_t)(port->sends ? lane->worker : lane->from) : -1;
 }
 
 void weir__ranks_wait_numbers(struct weir__run *run) {
-    wait_gate(run, &run->pipe->ranks->exchanged, run->pipe->command.number);
+    weir__ranks_wait(run, &run->pipe->ranks->exchanged, run->pipe->command.number);
 }

@@ -2,6 +2,7 @@
 /* A pipe's ranks between its steps: who has which workers, and what they tell each other. */
 #include "pipe/run/ranks.h"
 
+#include "pipe/describe/microbatch.h"
 #include "world/wait.h"
 
 /* ---- who has what ---- */
@@ -20,34 +21,45 @@ static int check_world(const struct weir_pipe *pipe, const struct weir_world *wo
     if (gpus > 0)
         weir_faults_add(faults, "workers on GPUs in a world of %u rank%s: give CPUs",
                         world->rank_count, weir__s(world->rank_count));
-    if (world->rank_count <= pipe->worker_count && gpus == 0) return WEIR_OK;
+    uint32_t ranks = world->rank_count / weir__replicas(&pipe->setup.options);
+    if (ranks <= pipe->worker_count && gpus == 0) return WEIR_OK;
     if (faults != NULL && faults->count == before)
         weir_faults_add(faults,
-                        "%u worker%s for %u ranks: ask for at least as many, or start fewer",
-                        pipe->worker_count, weir__s(pipe->worker_count), world->rank_count);
+                        "%u worker%s for %u ranks%s: ask for at least as many, or start fewer",
+                        pipe->worker_count, weir__s(pipe->worker_count), ranks,
+                        ranks < world->rank_count ? " of each replica" : "");
     return WEIR_ERR_CONFIG;
 }
 
 int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults) {
     const struct weir_world *world = pipe->setup.options.world;
-    if (world == NULL) return WEIR_OK;
+    uint32_t replicas = weir__replicas(&pipe->setup.options);
+    if (world == NULL && replicas > 1)
+        weir_faults_add(faults,
+                        "%u replicas are made of ranks, and this process is alone: start it by "
+                        "mpiexec -n %u, or another number that they divide",
+                        replicas, replicas);
+    if (world == NULL) return replicas > 1 ? WEIR_ERR_CONFIG : WEIR_OK;
     int status = check_world(pipe, world, faults);
     if (status != WEIR_OK) return status;
     struct weir__ranks *ranks = weir__pool_take(&pipe->setup.pool, 1, sizeof *ranks);
     if (ranks == NULL || pthread_mutex_init(&ranks->lock, NULL) != 0) return WEIR_ERR_OUT_OF_MEMORY;
     ranks->world = world;
     ranks->exchange.merge = weir__ranks_merge;
+    ranks->replicas = replicas;
+    ranks->replica = weir__replica(&pipe->setup.options);
+    ranks->ranks_per_replica = world->rank_count / replicas;
+    pipe->ranks = ranks;
     while (ranks->end < pipe->worker_count && weir__rank_of(pipe, ranks->end) <= world->rank)
         ranks->first += weir__rank_of(pipe, ranks->end++) < world->rank;
     assert(ranks->first < ranks->end);
-    pipe->ranks = ranks;
     return WEIR_OK;
 }
 
 /* What is under way when a world broke must not write into memory that is given back. */
 static void cancel_receives(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
     const struct weir_world *world = pipe->ranks->world;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
+    for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         uint32_t done = port == NULL ? 0 : weir__ranks_ended(port);
         for (; port != NULL && !port->sends && done < port->begun; done++) {
@@ -75,9 +87,10 @@ static int take_from(const struct weir_world *world, uint32_t peer, void *data, 
     return arrival.bytes == bytes ? WEIR_OK : WEIR_ERR_PEER;
 }
 
-int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *data, size_t bytes) {
+int weir__ranks_give(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, int status,
+                     void *data, size_t bytes) {
     const struct weir_world *world = pipe->ranks->world;
-    uint32_t owner = weir__rank_of(pipe, pipe->prepared[0]->stage_worker[stage]);
+    uint32_t owner = weir__rank_in(pipe, replica, pipe->prepared[0]->stage_worker[stage]);
     int given = WEIR_OK;
     assert(status <= WEIR_OK && -status <= WEIR_TAG_MOST);
     if (world->rank != owner) return take_from(world, owner, data, bytes);
@@ -88,22 +101,47 @@ int weir__ranks_give(struct weir_pipe *pipe, uint32_t stage, int status, void *d
     return status != WEIR_OK ? status : given;
 }
 
-int weir__ranks_give_back(struct weir_pipe *pipe, bool infer) {
-    if (pipe->ranks == NULL) return WEIR_OK;
-    const struct weir__row_plan *plan = pipe->command.plan;
+/* Rows of the mini-batch that a replica has had. */
+struct rows_of {
+    uint32_t replica;
+    size_t first, rows;
+};
+
+static int give_rows(struct weir_pipe *pipe, const struct rows_of *part, uint32_t stage, void *data,
+                     size_t row_bytes) {
+    if (data == NULL) return WEIR_OK;
+    return weir__ranks_give(pipe, part->replica, stage, WEIR_OK,
+                            (char *)data + part->first * row_bytes, part->rows * row_bytes);
+}
+
+static int give_part(struct weir_pipe *pipe, const struct rows_of *part, bool infer) {
     const struct weir__setup *setup = &pipe->setup;
-    uint32_t last = plan->table->stage_count - 1;
+    uint32_t last = pipe->command.plan->table->stage_count - 1;
     int status = WEIR_OK;
     for (uint32_t k = 0; k < setup->stages[last].stage.output_count && status == WEIR_OK; k++)
-        if (pipe->command.outputs[k] != NULL)
-            status = weir__ranks_give(pipe, last, WEIR_OK, pipe->command.outputs[k],
-                                      (size_t)plan->rows * setup->output_row_bytes[k]);
+        status = give_rows(pipe, part, last, pipe->command.outputs[k], setup->output_row_bytes[k]);
     for (uint32_t k = 0; k < setup->options.input_count && status == WEIR_OK && !infer; k++) {
         const struct weir_input *input = &setup->options.inputs[k];
-        if (pipe->command.input_grads[k] == NULL || !input->tensor.differentiable) continue;
-        size_t rows = (size_t)(plan->rows * input->rows_factor);
-        status = weir__ranks_give(pipe, input->stage, WEIR_OK, pipe->command.input_grads[k],
-                                  rows * setup->input_row_bytes[k]);
+        size_t row_bytes = (size_t)input->rows_factor * setup->input_row_bytes[k];
+        if (input->tensor.differentiable)
+            status = give_rows(pipe, part, input->stage, pipe->command.input_grads[k], row_bytes);
+    }
+    return status;
+}
+
+int weir__ranks_give_back(struct weir_pipe *pipe, bool infer) {
+    if (pipe->ranks == NULL) return WEIR_OK;
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    int64_t rows = pipe->command.plan->rows;
+    int status = WEIR_OK;
+    for (uint32_t r = 0; status == WEIR_OK && r < pipe->ranks->replicas; r++) {
+        struct weir__groups groups =
+            infer ? weir__groups_infer(options, r, rows) : weir__groups_of(options, r, rows);
+        int64_t first = weir__chunk_first(rows, options->chunks, groups.first);
+        int64_t end = weir__chunk_first(rows, options->chunks, groups.first + groups.count);
+        const struct rows_of part = {r, (size_t)first, (size_t)(end - first)};
+        status = give_part(pipe, &part, infer);
+        if (groups.count == groups.whole) break; /* so have the others */
     }
     return status;
 }
@@ -136,12 +174,54 @@ static uint64_t hash_plan(uint64_t hash, const struct weir__row_plan *plan) {
     return hash;
 }
 
-uint64_t weir__ranks_digest(const struct weir_pipe *pipe) {
-    const struct weir_pipe_options *options = &pipe->setup.options;
-    const double reals[] = {options->clip_norm};
-    const uint64_t flags[] = {options->skip_nonfinite, options->infer_only, options->input_count};
-    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, reals, sizeof reals);
-    hash = weir__hash(hash, flags, sizeof flags);
+static uint64_t hash_plans(const struct weir_pipe *pipe, uint64_t hash) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++) hash = hash_plan(hash, pipe->prepared[i]);
     return hash;
+}
+
+/* What replicas have in common: not the micro-batches. */
+static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
+    const struct weir__row_plan *plan = pipe->prepared[0];
+    uint32_t channels = 0;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++) {
+        uint32_t own = weir__ranks_channels(pipe, pipe->prepared[i]);
+        if (own > channels) channels = own;
+        hash = weir__hash(hash, &pipe->prepared[i]->rows, sizeof pipe->prepared[i]->rows);
+    }
+    hash = weir__hash(hash, &channels, sizeof channels);
+    hash =
+        weir__hash(hash, plan->stage_worker, plan->table->stage_count * sizeof *plan->stage_worker);
+    for (uint32_t s = 0; s < plan->table->stage_count; s++) {
+        const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+        for (uint32_t k = 0; k < stage->section_count; k++) {
+            const uint64_t numbers[] = {stage->sections[k].offset, stage->sections[k].bytes};
+            hash = weir__hash(hash, numbers, sizeof numbers);
+        }
+    }
+    return hash;
+}
+
+static uint64_t hash_options(const struct weir_pipe *pipe, uint64_t hash) {
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    const double reals[] = {options->clip_norm};
+    const uint64_t flags[] = {options->skip_nonfinite,        options->infer_only,
+                              options->input_count,           weir__replicas(options),
+                              weir__gradient_groups(options), options->accumulates};
+    hash = weir__hash(hash, reals, sizeof reals);
+    return weir__hash(hash, flags, sizeof flags);
+}
+
+int weir__ranks_agree(const struct weir_world *world, const struct weir_pipe *pipe, int status,
+                      uint64_t own, const char *what, struct weir_faults *faults) {
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, &own, sizeof own);
+    bool whole = status == WEIR_OK && world != NULL;
+    bool shares = whole && pipe->ranks->replicas > 1;
+    if (whole) hash = hash_options(pipe, hash);
+    if (whole) hash = shares ? hash_shares(pipe, hash) : hash_plans(pipe, hash);
+    status = weir__world_agree(world, status, hash, what, faults);
+    if (status != WEIR_OK || !shares) return status;
+    uint32_t ranks = pipe->ranks->ranks_per_replica;
+    status = weir__world_agree_among(world, pipe->ranks->replica * ranks, ranks,
+                                     hash_plans(pipe, hash), what, faults);
+    return weir__world_agree(world, status, 0, what, faults);
 }

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/* Files into nets: all is compared before anything changes, and each rank reads what it has. */
+#include "net/run/entries.h"
+
+#include "io/archive.h"
+#include "net/run/files.h"
+#include "world/allreduce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const weir__progress_keys[WEIR__PROGRESS_NUMBERS] = {"step", "mini_batch", "seed"};
+const char weir__skipped_key[] = "skipped", weir__heads_key[] = "heads";
+
+static bool same_shape(const struct weir__safetensor *tensor,
+                       const struct weir_parameter *parameter) {
+    if (tensor->rank != parameter->rank) return false;
+    return memcmp(tensor->shape, parameter->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
+}
+
+#define OTHER_MODEL ": choose the model that the file was made with, or another file"
+#define OTHER_NAME ": a layer of another \"name\" in the model file keeps what the seed draws"
+
+/** What is looked for in a file, and who is told. */
+struct wanted {
+    struct weir_progress *progress; /* NULL: weights alone */
+    struct weir_faults *notes;      /* NULL: tensors that are missing or superfluous are faults */
+    struct weir_faults *faults;
+};
+
+static bool check_entry(const struct weir__archive *file, struct weir__entry *entry,
+                        const struct wanted *wants) {
+    char wanted[96], found[96];
+    const struct weir__safetensor *tensor = weir__archive_find(file, entry->name);
+    struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
+    memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
+    weir__tensor_text(&shape, wanted, sizeof wanted);
+    entry->left = tensor == NULL && wants->notes != NULL;
+    if (entry->left) {
+        weir_faults_add(wants->notes, "'%s' %s is missing and stays as it is", entry->name, wanted);
+        return true;
+    }
+    if (tensor == NULL) {
+        weir_faults_add(wants->faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name,
+                        wanted);
+        return false;
+    }
+    bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
+    if (number && same_shape(tensor, &entry->parameter)) return true;
+    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->name,
+                    weir__safetensor_text(tensor, found, sizeof found), wanted,
+                    wants->notes != NULL ? OTHER_NAME : OTHER_MODEL);
+    return false;
+}
+
+/** Optimizer state is superfluous only where it was asked for. */
+static bool check_superfluous(const struct weir__archive *file, const struct weir__entries *entries,
+                              const struct wanted *wants) {
+    bool good = true, all = wants->progress != NULL;
+    for (uint32_t i = 0; i < weir__archive_count(file); i++) {
+        const struct weir__safetensor *tensor = weir__archive_get(file, i);
+        if (weir__entry_is_state(tensor->name) && !all) continue;
+        if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
+        char text[96];
+        weir__safetensor_text(tensor, text, sizeof text);
+        if (wants->notes != NULL) {
+            weir_faults_add(wants->notes, "'%.200s' %s is left over", tensor->name, text);
+            continue;
+        }
+        weir_faults_add(wants->faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL,
+                        tensor->name, text);
+        good = false;
+    }
+    return good;
+}
+
+static bool read_number(const struct weir__archive *file, const char *key, uint64_t *number,
+                        struct weir_faults *faults) {
+    const char *text = weir__archive_metadata(file, key);
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = text == NULL ? 0 : strtoull(text, &end, 10);
+    if (text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0) {
+        *number = value;
+        return true;
+    }
+    if (text == NULL)
+        weir_faults_add(
+            faults, "metadata '%s' is missing: give a training checkpoint, not weights alone", key);
+    else
+        weir_faults_add(faults, "metadata '%s' is '%.60s', not a number: give a file that is whole",
+                        key, text);
+    return false;
+}
+
+/** Where a checkpoint is wanted and the file has weights alone, it is enough to say so once. */
+static bool check_file(const struct weir__archive *file, struct weir__entries *entries,
+                       const struct wanted *wants) {
+    struct weir_progress *progress = wants->progress;
+    struct weir_faults *faults = wants->faults;
+    bool good = true, weights = weir__archive_metadata(file, weir__progress_keys[0]) == NULL;
+    for (uint32_t i = 0; i < entries->count; i++)
+        if (!weights || !weir__entry_is_state(entries->list[i].name))
+            good &= check_entry(file, &entries->list[i], wants);
+    good &= check_superfluous(file, entries, wants);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < entries->count; i++) left += entries->list[i].left;
+    if (left > 0 && left == entries->count) {
+        weir_faults_add(faults, "none of its tensors is the model's" OTHER_MODEL);
+        return false;
+    }
+    if (progress == NULL) return good;
+    good &= read_number(file, weir__progress_keys[0], &progress->step, faults);
+    good &= read_number(file, weir__progress_keys[1], &progress->mini_batch, faults);
+    good &= read_number(file, weir__progress_keys[2], &progress->seed, faults);
+    if (weir__archive_metadata(file, weir__skipped_key) != NULL)
+        good &= read_number(file, weir__skipped_key, &progress->skipped, faults);
+    if (progress->skipped <= progress->step) return good;
+    weir_faults_add(faults,
+                    "metadata 'skipped' is above 'step': the file is damaged: use another one");
+    return false;
+}
+
+/** Files may hold another precision. */
+static void take_numbers(const struct weir__entry *entry, uint64_t at, enum weir_dtype dtype,
+                         const void *numbers, uint64_t count) {
+    assert(at + count <= entry->held.count);
+    char *to = (char *)entry->data + weir__entry_bytes(entry, at);
+    if (dtype == entry->parameter.dtype) {
+        memcpy(to, numbers, weir__entry_bytes(entry, count));
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        double value = weir__number_at(dtype, numbers, i);
+        if (entry->parameter.dtype == WEIR_F64)
+            ((double *)to)[i] = value;
+        else
+            ((float *)to)[i] = (float)value;
+    }
+}
+
+/** Reads what this rank holds of an entry, piece by piece; takes it, or only has it compared with
+ * its digest. */
+static int read_entry(const struct weir__io *io, struct weir__archive *file,
+                      const struct weir__entry *entry, bool takes) {
+    const struct weir__safetensor *tensor = weir__archive_find(file, entry->name);
+    assert(tensor != NULL);
+    size_t size = weir_dtype_bytes(tensor->dtype), at = (size_t)entry->held.begin * size;
+    size_t begin = at, end = at + (size_t)entry->held.count * size;
+    while (at < end) {
+        const void *data;
+        size_t bytes;
+        int status = weir__archive_next(io, file, tensor, at, &data, &bytes);
+        if (status != WEIR_OK) return status;
+        if (bytes > end - at) bytes = end - at;
+        assert(bytes % size == 0);
+        if (takes) take_numbers(entry, (at - begin) / size, tensor->dtype, data, bytes / size);
+        at += bytes;
+    }
+    return WEIR_OK;
+}
+
+/** Nothing of the net may change for a file that turns out to be damaged. */
+static int compare_entries(const struct weir__io *io, struct weir__archive *file,
+                           const struct weir__entries *entries) {
+    for (uint32_t i = 0; i < entries->count; i++) {
+        if (entries->list[i].left) continue;
+        int status = read_entry(io, file, &entries->list[i], false);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static int take_entries(const struct weir__io *io, struct weir__archive *file,
+                        const struct weir__entries *entries, const struct weir_net *net) {
+    for (uint32_t i = 0; i < entries->count; i++) {
+        const struct weir__entry *entry = &entries->list[i];
+        if (entry->left || entry->held.count == 0) continue;
+        int status = read_entry(io, file, entry, true);
+        if (status != WEIR_OK) return status;
+        if (entry->data == entry->place) continue;
+        status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
+                                 weir__entry_bytes(entry, entry->held.count));
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static int take_values(const struct weir__io *io, struct weir__archive *file,
+                       struct weir__entries *entries, struct weir_net *net) {
+    int status = weir__entries_place(entries, net, false);
+    if (status != WEIR_OK) return status;
+    weir__net_weights_given(net);
+    if ((status = take_entries(io, file, entries, net)) != WEIR_OK) return status;
+    return weir_net_share(net);
+}
+
+/** Opens the file and compares it with the net, of which nothing has changed yet. */
+static int find(const struct weir__io *io, struct weir_net *net, const char *path,
+                const struct wanted *wants, struct weir__archive **file,
+                struct weir__entries *entries) {
+    int status = weir__archive_open(io, path, file);
+    if (status != WEIR_OK) {
+        weir_faults_add(wants->faults, "%s", io->error->message);
+        return status;
+    }
+    status = weir__entries_init(entries, net, wants->progress != NULL);
+    if (status != WEIR_OK) goto fail_file;
+    if (!weir__entries_name(entries))
+        status = WEIR_ERR_OUT_OF_MEMORY;
+    else if (!check_file(*file, entries, wants))
+        status = WEIR_ERR_SHAPE;
+    if (status != WEIR_OK) goto fail_entries;
+    if ((status = compare_entries(io, *file, entries)) == WEIR_OK) return WEIR_OK;
+    weir_faults_add(wants->faults, "%s", io->error->message);
+fail_entries:
+    weir__pool_clean_up(&entries->pool);
+fail_file:
+    weir__archive_close(*file);
+    return status;
+}
+
+/** Of all that a file brings; where nobody compares it, nothing. */
+static uint64_t digest_of(const struct weir_net *net, const struct weir__archive *file,
+                          const struct weir_progress *found) {
+    const uint64_t numbers[] = {found->step, found->mini_batch, found->seed, found->skipped};
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
+    if (net->pipe_options.world == NULL) return hash;
+    uint64_t all = weir__archive_digest(file);
+    return weir__hash(hash, &all, sizeof all);
+}
+
+static int load(struct weir_net *net, const char *path, const struct wanted *wants) {
+    struct weir_progress *progress = wants->progress, found = {0};
+    struct weir_error error = {.status = WEIR_OK};
+    const struct weir__io io = {.allocator = net->allocator, .error = &error};
+    struct weir__archive *file = NULL;
+    struct weir__entries entries;
+    struct wanted own = *wants;
+    own.progress = progress != NULL ? &found : NULL;
+    int status = find(&io, net, path, &own, &file, &entries);
+    uint64_t digest = status == WEIR_OK ? digest_of(net, file, &found) : 0;
+    int all = weir__world_agree(net->pipe_options.world, status, digest,
+                                "files of that name: all must see the same one", wants->faults);
+    if (status != WEIR_OK) return status;
+    if ((status = all) != WEIR_OK) goto out;
+    status = take_values(&io, file, &entries, net);
+    if (status != WEIR_OK) {
+        weir_faults_add(wants->faults, "parameters cannot be brought to their stages: %s",
+                        weir_status_text(status));
+        goto out;
+    }
+    net->next_mini_batch = found.mini_batch; /* 0 without progress */
+    net->next_update = found.step - found.skipped;
+    if (progress != NULL) {
+        found.notes = progress->notes;
+        found.note_count = progress->note_count;
+        *progress = found;
+    }
+out:
+    weir__pool_clean_up(&entries.pool);
+    weir__archive_close(file);
+    return status;
+}
+
+int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
+                  struct weir_faults *faults) {
+    return load(net, path, &(struct wanted){progress, NULL, faults});
+}
+
+int weir_net_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
+                       struct weir_faults *faults) {
+    assert(notes != NULL);
+    return load(net, path, &(struct wanted){NULL, notes, faults});
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: a rank that is killed or stopped ends a run over several processes soon, is named once, and
+ * leaves files whole; `weir launch` goes on to the file that an undisturbed run writes. Method: the
+ * installed command by MPICH's mpiexec on one host, told not to end the living itself (other
+ * launchers do so, which leaves nothing to see); ranks are killed by the kernel, at random moments
+ * of a printed seed.
+ */
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A run that ends by a fault only; one that takes some seconds. */
+#define RUN CLI_MODEL " --batch 6 --chunks 3 --eval-batches 1 --sample 0 --plan given --stages 3"
+enum { RANKS = 3 };
+
+static const char *environment(void) {
+    static char words[1024];
+    const char *folder = test_mpi_path();
+    snprintf(words, sizeof words, "%s%s%s export HYDRA_LAUNCHER=fork",
+             folder != NULL ? "unset WEIR_MPI WEIR_MPIEXEC; PATH='" : "",
+             folder != NULL ? folder : "", folder != NULL ? "/bin':$PATH;" : "");
+    return words;
+}
+
+/* False: the test has ended. */
+static bool can_run(void) {
+    char said[4096];
+    if (test_install_prefix() == NULL || test_is_sanitized()) {
+        test_skip(test_install_prefix() == NULL ? "no installed command: run by 'zig build test'"
+                                                : "a sanitizer looks into MPI's own memory too");
+        return false;
+    }
+    int code = test_shell(said, sizeof said, "{ %s; mpiexec --version; }", environment());
+    if (code == 0 && strstr(said, "HYDRA") != NULL) return true;
+    if (test_mpi_path() != NULL)
+        TEST_FAIL("the MPI that was brought has no mpiexec of MPICH's");
+    else
+        test_skip("there is no mpiexec of MPICH's here");
+    return false;
+}
+
+static struct cli_run run;
+static const char *text; /* what is trained on: one folder for a test */
+
+/* Starts the ranks, each under a shell so that its launcher sees none end by a signal, by which it
+ * would end all (a failure it tells all others by SIGUSR1); gives rank `victim` the
+ * signal `wait_ms` after the first save, or after the start; and waits for the others. The last
+ * line is how long they took, in ms. */
+static void fault(const char *folder, const char *number, uint32_t victim, bool saved,
+                  uint32_t wait_ms, const char *options) {
+    run.code = test_shell(
+        run.output, sizeof run.output,
+        "{ cd '%s' && %s && rm -rf saved saved.partial pid.*; mpiexec -disable-auto-cleanup -n %d "
+        "sh -c 'trap : USR1; \"%s/bin/weir\" train --data %s " RUN
+        " --steps 100000000 --save-every 5 --save saved %s & W=$!; echo $W > pid.$PMI_RANK; "
+        "while kill -0 $W; do wait $W; C=$?; done 2>/dev/null; exit $C' "
+        "2>&1 & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] && [ -s pid.1 ] && "
+        "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved ]; }; }; do sleep 0.1; I=$((I+1)); done; "
+        "sleep %u.%03u; V=$(cat pid.%u); kill -%s $V; S=$(date +%%s%%N); for R in 0 1 2; do "
+        "[ $R = %u ] || while kill -0 $(cat pid.$R) 2>/dev/null && [ $(( ($(date +%%s%%N) - S) / "
+        "1000000000 )) -lt 40 ]; do sleep 0.05; done; done; E=$(( ($(date +%%s%%N) - S) / 1000000 "
+        "));"
+        " kill -KILL $V 2>/dev/null; wait $P; echo; echo took $E; }",
+        folder, environment(), RANKS, test_install_prefix(), text, options, saved, wait_ms / 1000,
+        wait_ms % 1000, victim, number, victim);
+}
+
+static uint32_t took_ms(void) {
+    const char *at = strstr(run.output, "\ntook ");
+    unsigned ms = UINT32_MAX;
+    if (EXPECT(at != NULL)) sscanf(at, "\ntook %u", &ms);
+    return ms;
+}
+
+static uint32_t count_text(const char *part) {
+    uint32_t count = 0;
+    for (const char *at = run.output; (at = strstr(at, part)) != NULL; at++) count++;
+    return count;
+}
+
+static void expect_named(uint32_t victim, const char *how) {
+    char rank[64];
+    snprintf(rank, sizeof rank, "rank %u on ", victim);
+    EXPECT_CONTAINS(run.output, rank);
+    EXPECT_CONTAINS(run.output, how);
+    EXPECT_EQ_UINT(count_text("is lost"), 1);
+}
+
+static void test_a_rank_that_is_killed_is_named_once_and_soon(void) {
+    const char *folder = test_temporary_directory();
+    char saved[512];
+    if (!can_run()) return;
+    text = cli_text();
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    for (uint32_t i = 0; i < test_count(3, 200) && !test_has_failed(); i++) {
+        uint32_t victim = i < RANKS ? i : (uint32_t)test_random_below(RANKS);
+        fault(folder, "KILL", victim, true, (uint32_t)test_random_below(1000), "");
+        expect_named(victim, "its process has ended");
+        EXPECT_CONTAINS(run.output, "--resume saved goes on from the last checkpoint");
+        EXPECT(took_ms() < 5000);
+        EXPECT(cli_saved_step(saved) > 0); /* what was committed is whole */
+        if (test_has_failed()) puts(run.output);
+    }
+}
+
+static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    text = cli_text();
+    for (uint32_t i = 0; i < test_count(2, 40) && !test_has_failed(); i++) {
+        fault(folder, "KILL", (uint32_t)test_random_below(RANKS), false,
+              (uint32_t)test_random_below(400), "--peer-timeout 1");
+        EXPECT(count_text("is lost") >= 1); /* before they met each speaks for itself */
+        EXPECT(took_ms() < 14000);          /* the least that the start is given, and the end's */
+        if (test_has_failed()) puts(run.output);
+    }
+}
+
+static void test_a_rank_that_is_stopped_is_silent(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    text = cli_text();
+    for (uint32_t i = 0; i < test_count(2, 20) && !test_has_failed(); i++) {
+        fault(folder, "STOP", i % RANKS, true, (uint32_t)test_random_below(500),
+              "--peer-timeout 1.5");
+        expect_named(i % RANKS, "nothing was heard of it for 1.");
+        uint32_t took = took_ms();
+        EXPECT(took >= 1400 && took < 5000);
+        if (test_has_failed()) puts(run.output);
+    }
+}
+
+static void test_a_run_that_ends_well_loses_nobody(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s && mpiexec -n %d '%s/bin/weir' train --data %s " RUN
+                          " --steps 4 --peer-timeout 0.5 2>&1; }",
+                          folder, environment(), RANKS, test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT(strstr(run.output, "is lost") == NULL && strstr(run.output, "warning") == NULL);
+    if (test_has_failed()) puts(run.output);
+}
+
+static void test_one_process_has_no_peers_to_wait_for(void) {
+    CLI_CODE(&run, 0, "train --data %s " RUN " --steps 1 --peer-timeout 3 2>&1", cli_text());
+    EXPECT_CONTAINS(run.output, "warning: --peer-timeout: one process waits for no other");
+    CLI_CODE(&run, 2, "train --data %s " RUN " --steps 1 --peer-timeout 0 2>&1", cli_text());
+    EXPECT_CONTAINS(run.output, "--peer-timeout 0 leaves no time");
+}
+
+/* ---- launch ---- */
+
+#define LONG RUN " --steps 600 --save-every 10 --log-dir"
+
+/* Kills a rank of the job that saves to folder/saved, so many times. */
+static void launch_and_kill(const char *folder, uint32_t kills, const char *options) {
+    run.code = test_shell(
+        run.output, sizeof run.output,
+        "{ cd '%s' && %s && { '%s/bin/weir' launch -n %d --restarts 20 -- train --data %s " LONG
+        " log --save '%s/saved' %s 2>&1 & } ; P=$!; K=0; while [ $K -lt %u ] && kill -0 $P "
+        "2>/dev/null; do sleep 0.%03u; F=; for D in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < "
+        "$D/cmdline 2>/dev/null)\" in \"%s/bin/weir train \"*\"%s/saved\"*) F=${D#/proc/};; esac; "
+        "done; [ -z \"$F\" ] || [ ! -e saved ] || { kill -KILL $F; K=$((K+1)); }; done; wait $P; }",
+        folder, environment(), test_install_prefix(), RANKS, cli_text(), folder, options, kills,
+        (uint32_t)(300 + test_random_below(600)), test_install_prefix(), folder);
+}
+
+static void same_curves(const char *folder) {
+    char output[256];
+    EXPECT_EQ_INT(test_shell(output, sizeof output,
+                             "{ cd '%s' && cut -d, -f1,2 log/metrics.csv > a && cut -d, -f1,2 "
+                             "log.alone/metrics.csv > b && cmp a b; }",
+                             folder),
+                  0);
+}
+
+static void test_launch_goes_on_to_the_file_of_an_undisturbed_run(void) {
+    const char *folder = test_temporary_directory();
+    char alone[512], saved[512];
+    if (!can_run()) return;
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    CLI_CODE_IN(folder, &run, 0, "train --data %s " LONG " log.alone --workers 3 --save alone",
+                cli_text());
+    launch_and_kill(folder, test_count(1, 8), "");
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    EXPECT_CONTAINS(run.output, "restart 1 of at most 20 on 3 ranks, from ");
+    EXPECT_CONTAINS(run.output, "resumed from ");
+    cli_same_exported(&run, alone, saved);
+    same_curves(folder);
+}
+
+/* Ends by itself: no restart. */
+static void expect_code(const char *folder, int code, const char *part, const char *arguments) {
+    run.code =
+        test_shell(run.output, sizeof run.output, "{ cd '%s' && %s && '%s/bin/weir' %s 2>&1; }",
+                   folder, environment(), test_install_prefix(), arguments);
+    EXPECT_EQ_INT(run.code, code);
+    EXPECT_CONTAINS(run.output, part);
+    EXPECT(strstr(run.output, "restart 1") == NULL);
+    if (test_has_failed()) puts(run.output);
+}
+
+static void test_what_cannot_be_launched_is_refused(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[512];
+    CLI_CODE(&run, 2, "launch -- train 2>&1");
+    EXPECT_CONTAINS(run.output, "how many ranks? give -n R");
+    CLI_CODE(&run, 2, "launch -n 2 2>&1");
+    EXPECT_CONTAINS(run.output, "end with -- train");
+    CLI_CODE(&run, 2, "launch -n 0 -- grad 2>&1");
+    EXPECT_CONTAINS(run.output, "only 'train' runs over several");
+    CLI_CODE(&run, 2, "launch -n 2 --hosts /none -- train 2>&1");
+    EXPECT_CONTAINS(run.output, "--hosts /none: No such file");
+    CLI_CODE(&run, 2, "launch -n 2 --launcher srun --hosts /none -- train 2>&1");
+    EXPECT_CONTAINS(run.output, "--hosts means nothing to srun");
+    CLI_CODE_IN(folder, &run, 0, "layers > /dev/null; printf 'a:2\\nb:x # no\\n' > hosts");
+    CLI_CODE_IN(folder, &run, 2, "launch -n 2 --hosts hosts -- train 2>&1");
+    EXPECT_CONTAINS(run.output, "--hosts hosts: line 2 is no NAME or NAME:SLOTS");
+    if (!can_run()) return;
+    expect_code(folder, 2, "unknown option --stpes", "launch -n 2 -- train --stpes 3 --save s");
+    snprintf(arguments, sizeof arguments,
+             "launch -n 3 -- train --data %s " RUN " --workers 2 --save s", cli_text());
+    expect_code(folder, 2, "2 workers for 3 ranks", arguments);
+}
+
+static void test_launch_passes_a_signal_on_and_does_not_start_again(void) {
+    const char *folder = test_temporary_directory();
+    char saved[512];
+    if (!can_run()) return;
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    run.code =
+        test_shell(run.output, sizeof run.output,
+                   "{ cd '%s' && %s && { '%s/bin/weir' launch -n %d -- train --data %s " RUN
+                   " --steps 100000000 --save-every 10 --save saved 2>&1 & } ; P=$!; I=0; while [ "
+                   "! -e saved ] "
+                   "&& [ $I -lt 300 ]; do sleep 0.1; I=$((I+1)); done; kill -INT $P; wait $P; }",
+                   folder, environment(), test_install_prefix(), RANKS, cli_text());
+    EXPECT_EQ_INT(run.code, 128 + SIGINT);
+    EXPECT(strstr(run.output, "restart") == NULL);
+    EXPECT(cli_saved_step(saved) > 0);
+    if (test_has_failed()) puts(run.output);
+}
+
+WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
+                TEST(a_rank_that_is_killed_at_the_start_holds_up_nobody),
+                TEST(a_rank_that_is_stopped_is_silent), TEST(a_run_that_ends_well_loses_nobody),
+                TEST(one_process_has_no_peers_to_wait_for),
+                TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
+                TEST(what_cannot_be_launched_is_refused),
+                TEST(launch_passes_a_signal_on_and_does_not_start_again))

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/** One start of a job of several processes, by its launcher, which is watched over here. */
+#ifndef WEIR_TOOLS_LAUNCH_JOB_H
+#define WEIR_TOOLS_LAUNCH_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LAUNCH_WORDS = 1024 };
+
+/** A command line as it grows; words are borrowed. */
+struct launch_words {
+    uint32_t count;
+    const char *list[LAUNCH_WORDS + 1]; /**< NULL behind the last */
+};
+/** False where there are too many. */
+bool launch_words_add(struct launch_words *words, const char *word);
+
+/** How a start ended. */
+struct job_end {
+    int code;       /**< an exit code, or 128 and the signal */
+    bool lost;      /**< a rank said that one is lost */
+    char what[256]; /**< rank and host, where one said so */
+    int asked;      /**< the last signal that this process got and passed on; 0: none */
+};
+
+/** Catches SIGINT, SIGTERM and SIGHUP from now on, for job_run to pass on. */
+void job_catch_signals(void);
+/** A signal that came; 0: none. */
+int job_asked(void);
+/** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
+ * writes for its launcher. A command that stays after a loss is ended. False: it cannot be started.
+ */
+bool job_run(const struct launch_words *command, struct job_end *end);
+/** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.
+ */
+int job_capture(const struct launch_words *command, unsigned limit_s, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#include "cmd/train_lost.h"
+
+#include "cmd/train.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long the run's thread is left to fail by itself, and then to end; how long a rank that does
+ * not speak leaves to the one that does, since launchers end all with the first; how long an abort
+ * is left to come through. All of them are within the 5 s that this may take. */
+enum { OWN_MS = 1500, END_MS = 2000, OTHERS_MS = 1000, ABORT_MS = 2000, TOLD_MS = 700 };
+enum { PASS_ON_MS = 100, MOMENT_MS = 10 };
+
+static void sleep_ms(long ms) {
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    (void)nanosleep(&time, NULL);
+}
+
+void train_lost_at(struct train *t, const char *what) {
+    atomic_store_explicit(&t->world.lost.update, t->progress.step, memory_order_relaxed);
+    atomic_store_explicit(&t->world.lost.at, what, memory_order_release);
+}
+
+/* ---- words ---- */
+
+/* In one write: other ranks' lines come through the same launcher. */
+static void say(int descriptor, const char *text) {
+    size_t bytes = strlen(text);
+    while (bytes > 0) {
+        ssize_t written = write(descriptor, text, bytes);
+        if (written <= 0) return;
+        text += written;
+        bytes -= (size_t)written;
+    }
+}
+
+static void say_what_is_saved(const struct train_lost *lost, int descriptor) {
+    char text[PATH_MAX + 128];
+    struct saved now = saved_look(lost->save);
+    if (!saved_is_there(&now) || !saved_is_other(&now, &lost->before))
+        snprintf(text, sizeof text, "weir: train: this run has saved nothing yet\n");
+    else
+        snprintf(text, sizeof text, "weir: train: --resume %s goes on from the last checkpoint\n",
+                 lost->save);
+    say(descriptor, text);
+}
+
+static void say_to_launcher(const struct train_lost *lost, int descriptor) {
+    char text[256];
+    const char *word = getenv(TRAIN_LOST_VARIABLE);
+    if (word == NULL) return;
+    snprintf(text, sizeof text,
+             lost->peer.how == WEIR_LOST_ABSENT ? TRAIN_LOST_MARK " %.64s a rank\n"
+                                                : TRAIN_LOST_MARK " %.64s rank %u on %s\n",
+             word, lost->peer.rank, lost->peer.host);
+    say(descriptor, text);
+}
+
+/* Where no action is known that waited. */
+static const char *describe(const struct train_lost *lost, char *text, size_t capacity) {
+    const char *at = atomic_load_explicit(&lost->at, memory_order_acquire);
+    uint64_t update = atomic_load_explicit(&lost->update, memory_order_relaxed);
+    snprintf(text, capacity, "%s, while this rank was at %s (%" PRIu64 " update%s done)",
+             lost->peer.text, at != NULL ? at : "its start", update, weir__s(update));
+    return text;
+}
+
+static void say_lost(const struct train_lost *lost, int descriptor) {
+    char what[384], text[512];
+    snprintf(text, sizeof text, "weir: train: %s\n", describe(lost, what, sizeof what));
+    say(descriptor, text);
+    say_what_is_saved(lost, descriptor);
+    say_to_launcher(lost, descriptor);
+}
+
+/* ---- the world's thread ---- */
+
+static int exit_code(const struct weir_lost *peer) {
+    return peer->how == WEIR_LOST_ABORTED ? peer->exit_status : EXIT_FAILED;
+}
+
+void train_lost_tell(void *context, const struct weir_lost *peer) {
+    struct train *t = context;
+    struct train_lost *lost = &t->world.lost;
+    lost->peer = *peer;
+    atomic_store_explicit(&lost->told, true, memory_order_release);
+    sleep_ms(OWN_MS);
+    if (!atomic_flag_test_and_set(&lost->claimed)) {
+        if (peer->speaks) say_lost(lost, lost->errors != 0 ? lost->errors : STDERR_FILENO);
+        sleep_ms(PASS_ON_MS);
+    } else {
+        sleep_ms(END_MS);
+    }
+    _exit(exit_code(peer));
+}
+
+/* ---- the run's thread ---- */
+
+static bool wait_until_told(struct train_lost *lost, long ms) {
+    while (!atomic_load_explicit(&lost->told, memory_order_acquire) && ms > 0) {
+        sleep_ms(MOMENT_MS);
+        ms -= MOMENT_MS;
+    }
+    return atomic_load_explicit(&lost->told, memory_order_acquire);
+}
+
+bool train_lost_claim(struct train *t, int status) {
+    struct train_lost *lost = &t->world.lost;
+    bool of_peers = status == WEIR_ERR_PEER || status == WEIR_ERR_TORN;
+    if (!wait_until_told(lost, of_peers ? TOLD_MS : 0)) return false;
+    if (atomic_flag_test_and_set(&lost->claimed))
+        for (;;) sleep_ms(END_MS); /* the other thread ends the process */
+    fflush(stderr);
+    int to = lost->peer.speaks ? lost->errors : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (to > 0) (void)dup2(to, STDERR_FILENO);
+    if (t->faults->count == 0 && t->error->stage < 0) {
+        char text[sizeof t->error->message];
+        weir__fail(t->error, WEIR_ERR_PEER, "%s", describe(lost, text, sizeof text));
+    }
+    return true;
+}
+
+_Noreturn void train_lost_end(struct train *t) {
+    struct train_lost *lost = &t->world.lost;
+    const struct weir_world *world = &t->world.world;
+    fflush(NULL);
+    if (!lost->peer.speaks) {
+        sleep_ms(lost->peer.how == WEIR_LOST_ABORTED ? ABORT_MS : OTHERS_MS);
+        _exit(exit_code(&lost->peer));
+    }
+    say_what_is_saved(lost, STDERR_FILENO);
+    say_to_launcher(lost, STDERR_FILENO);
+    sleep_ms(PASS_ON_MS);
+    /* those that are stopped end only so; where MPI does not come back the other thread does it */
+    if (t->world.joined) world->calls->abort(world->context, EXIT_FAILED);
+    _exit(EXIT_FAILED);
+}
