@@ -264,10 +264,12 @@ struct small {
 };
 
 static void small_init(struct small *s, bool frozen, uint32_t chunks, const char *schedule,
-                       double offset) {
+                       uint32_t groups, double offset) {
     struct weir_net_options options = trial_options(1, SMALL_ROWS, chunks);
     options.dtype = WEIR_F32;
     options.pipe.schedule = schedule;
+    options.pipe.gradient_groups = groups;
+    options.pipe.accumulates = groups > 1;
     options.optimizer = (struct weir_optimizer){.kind = WEIR_OPTIMIZER_SGD, .lr = 0.01};
     s->model = small_model(frozen);
     s->net = trial_net(s->model, &options);
@@ -319,7 +321,7 @@ static void test_a_mean_far_from_0_leaves_the_variance_its_digits(void) {
     static const double offsets[] = {0, 1000, -20000};
     for (size_t i = 0; i < WEIR__COUNT_OF(offsets); i++) {
         struct small s;
-        small_init(&s, false, 5, "1f1b", offsets[i]);
+        small_init(&s, false, 5, "1f1b", 1, offsets[i]);
         struct weir_net_batch batch = small_batch(&s, 0, SMALL_ROWS);
         EXPECT_STATUS(weir_net_step(s.net, &batch, NULL), WEIR_OK);
         expect_moved(&s, 0.1);
@@ -331,11 +333,12 @@ static void test_a_mean_far_from_0_leaves_the_variance_its_digits(void) {
  * as long as micro-batches are the same. */
 static void test_how_a_mini_batch_is_added_up_is_not_in_the_bits(void) {
     static const char *const schedules[] = {"1f1b", "gpipe"};
+    static const uint32_t groups[] = {1, 2, 2, 1};
     uint64_t first = 0;
     for (int i = 0; i < 4; i++) {
         struct small s;
         uint64_t digests[2];
-        small_init(&s, false, i < 2 ? 4 : 2, schedules[i % 2], 3);
+        small_init(&s, false, i < 2 ? 4 : 2, schedules[i % 2], groups[i], 3);
         struct weir_net_batch batch = small_batch(&s, 0, i < 2 ? SMALL_ROWS : SMALL_ROWS / 2);
         batch.accumulate_more = i >= 2;
         EXPECT_STATUS(weir_net_step(s.net, &batch, NULL), WEIR_OK);
@@ -356,7 +359,7 @@ static void test_how_a_mini_batch_is_added_up_is_not_in_the_bits(void) {
 static void test_steps_that_update_nothing_leave_them(void) {
     struct small s;
     uint64_t before[2], after[2];
-    small_init(&s, false, 3, "1f1b", 0);
+    small_init(&s, false, 3, "1f1b", 1, 0);
     struct weir_net_batch batch = small_batch(&s, 0, SMALL_ROWS);
     digest(s.net, before);
     batch.no_update = true;
@@ -378,7 +381,7 @@ static void test_a_frozen_layer_keeps_them(void) {
     static const char *const patterns[] = {NULL, "0.*", "*.weight"};
     for (int i = 0; i < 3; i++) {
         struct small s;
-        small_init(&s, i == 0, 3, "1f1b", 4);
+        small_init(&s, i == 0, 3, "1f1b", 1, 4);
         struct weir_net_options options = trial_options(1, SMALL_ROWS, 3);
         options.dtype = WEIR_F32;
         options.optimizer = (struct weir_optimizer){.kind = WEIR_OPTIMIZER_SGD, .lr = 0.01};
@@ -400,8 +403,8 @@ static void test_files_hold_them(void) {
     struct weir_error error = {0};
     struct weir_progress progress = {.step = 1, .mini_batch = 1};
     snprintf(path, sizeof path, "/tmp/weir_batch_norm_%ld.safetensors", (long)getpid());
-    small_init(&s, false, 3, "1f1b", 4);
-    small_init(&other, false, 3, "1f1b", 4);
+    small_init(&s, false, 3, "1f1b", 1, 4);
+    small_init(&other, false, 3, "1f1b", 1, 4);
     struct weir_net_batch batch = small_batch(&s, 0, SMALL_ROWS);
     EXPECT_STATUS(weir_net_step(s.net, &batch, NULL), WEIR_OK);
     EXPECT_STATUS(weir_net_save(s.net, path, &progress, &error), WEIR_OK);

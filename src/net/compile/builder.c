@@ -155,8 +155,8 @@ static void add_accumulator(struct weir_builder *builder, struct weir__node *nod
     /* Of two that one kernel makes, the frozen one's goes to workspace. */
     if (!parameter->requires_grad) return;
     value->accumulator = graph->accumulator_count;
-    graph->accumulators[graph->accumulator_count++] =
-        (struct weir__accumulator){.parameter = parameter->index, .count = (uint32_t)count};
+    graph->accumulators[graph->accumulator_count++] = (struct weir__accumulator){
+        .parameter = parameter->index, .count = (uint64_t)weir__value_count(value)};
 }
 
 void weir__output_accumulator(struct weir_builder *builder, struct weir__node *node,
@@ -166,10 +166,8 @@ void weir__output_accumulator(struct weir_builder *builder, struct weir__node *n
 
 void weir__output_moments(struct weir_builder *builder, struct weir__node *node,
                           const struct weir_value *running_mean, int64_t count) {
-    if (count > UINT32_MAX)
-        weir_builder_fail(builder, WEIR_ERR_OVERFLOW, "more channels than there may be");
-    else
-        add_accumulator(builder, node, running_mean, count);
+    assert(count > 0);
+    add_accumulator(builder, node, running_mean, count);
 }
 
 /* ---- values without a kernel ---- */

@@ -95,8 +95,7 @@ static int place_parameter(struct weir__network *network, struct weir__stage_gra
 static size_t accumulator_bytes(const struct weir__network *network,
                                 const struct weir__accumulator *accumulator) {
     const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
-    uint64_t count = accumulator->count > 0 ? accumulator->count : parameter->count;
-    return (size_t)count * weir_dtype_bytes(parameter->dtype); /* a value's: it fits */
+    return (size_t)accumulator->count * weir_dtype_bytes(parameter->dtype); /* a value's: it fits */
 }
 
 /** Statistics that move lie where their moments do among the gradients, which are longer: so what

@@ -66,9 +66,8 @@ struct weir__node {
  * gradient is; the others are added to it, in layer order, once per update. */
 struct weir__accumulator {
     uint32_t parameter; /**< the network's number */
-    uint32_t count;     /**< of numbers, where it is a statistic's (net/moments.h); else 0: the
-                             parameter's */
-    size_t offset;      /**< in the stage's gradient memory */
+    uint64_t count; /**< of numbers: the parameter's, or a statistic's moments (net/moments.h) */
+    size_t offset;  /**< in the stage's gradient memory */
 };
 
 /** What one stage does with a skip that crosses its border. */

@@ -295,8 +295,7 @@ static int combine(void *context, void *into, const void *from, size_t offset, s
     assert(offset % number == 0 && bytes % number == 0);
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
-        size_t begin = use->offset,
-               end = begin + (size_t)stage->network->parameters[use->parameter].count * number;
+        size_t begin = use->offset, end = begin + (size_t)use->count * number;
         if (begin < offset) begin = offset;
         if (end > offset + bytes) end = offset + bytes;
         if (begin >= end) continue;
@@ -325,7 +324,7 @@ static void move_running(const struct weir__net_stage *stage, const struct weir_
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *moments = &graph->accumulators[i];
         const struct weir__running *running = parameters[moments->parameter].running;
-        if (running == NULL) continue;
+        if (running == NULL || !weir__stage_moves(stage, moments)) continue;
         assert(moments->parameter == running->mean && !stage->plan.backend->on_gpu);
         const struct weir__running_numbers numbers = {
             .dtype = weir__exact_dtype(stage->network->dtype),
