@@ -601,10 +601,10 @@ struct weir_place {
     uint32_t worker, core_count;
     uint32_t rank; /**< that it is on … */
     bool bound;
-    int32_t numa_node; /**< the operating system's number, or -1 */
-    char cores[64];    /**< operating system's numbers of its processing units, "0-3" */
-    char cache[32];    /**< the nearest cache that its cores share, "L3", or "" */
-    char host[64];     /**< … and its host; "" without a world */
+    int32_t numa_node;       /**< the operating system's number, or -1 */
+    char cores[64];          /**< operating system's numbers of its processing units, "0-3" */
+    char cache[32];          /**< the nearest cache that its cores share, "L3", or "" */
+    char host[64];           /**< … and its host; "" without a world */
     uint64_t clock_error_ns; /**< how wrong its times may be, which are another clock's, moved */
 };
 

@@ -277,8 +277,7 @@ struct weir_parameter {
     bool statistic; /**< batch norm's: frozen, but moved by steps, and counted apart */
     void *data;
     void *gradient;     /**< NULL where it is frozen, or the net only infers */
-    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL. With
-                             replicas a part of them: the own slice's */
+    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; of the own slice */
 };
 /** In layer order. */
 uint32_t weir_net_parameter_count(const struct weir_net *net);
@@ -375,8 +374,7 @@ struct weir_progress {
  * attention: no shape tells how many); with `progress` also optimizer state
  * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", "skipped" if it
  * is not 0, and the notes). Of several ranks each writes its own into a folder of that name, which
- * all must see; so does one process where there is one. Atomic: the old one stays until the new one
- * is whole. */
+ * all see; so does one process where there is one. Atomic: the old stays until the new is whole. */
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error);
 

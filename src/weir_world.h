@@ -27,9 +27,9 @@
  * Memory is planned for all workers, and taken for the rank's own; the attachment of another's
  * stage is empty. weir_pipe_read gives what is read to all ranks, and weir_pipe_write writes on the
  * stage's; what they name there counts on that rank alone. Trace and report are rank 0's, of all
- * workers and on its clock (weir_place.clock_error_ns); the others have none. What one rank alone
- * gives up or cannot get (WEIR_ERR_TIMEOUT, WEIR_ERR_BUSY, memory) the others are not told, and
- * wait for it: its caller then calls `abort`.
+ * workers' training and on its clock (weir_place.clock_error_ns); the others have none. What one
+ * rank alone gives up or cannot get (WEIR_ERR_TIMEOUT, WEIR_ERR_BUSY, memory) the others are not
+ * told, and wait for it: its caller then calls `abort`.
  *
  * Threads. From any, one call at a time. No call blocks but open and close, for which every rank
  * must come: in the same order, with the same arguments.

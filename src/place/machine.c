@@ -161,8 +161,7 @@ static void find_model(const struct weir__machine *machine, char *text, size_t c
 
 static uint64_t digest_allowed(hwloc_const_bitmap_t allowed) {
     uint64_t hash = WEIR__HASH_BEGIN;
-    for (int unit = hwloc_bitmap_first(allowed); unit >= 0;
-         unit = hwloc_bitmap_next(allowed, unit))
+    for (int unit = hwloc_bitmap_first(allowed); unit >= 0; unit = hwloc_bitmap_next(allowed, unit))
         hash = weir__hash(hash, &unit, sizeof unit);
     return hash;
 }

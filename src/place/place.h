@@ -32,9 +32,9 @@ struct weir__machine; /**< hwloc's topology and what the process may use of it *
 struct weir__machine_facts {
     char model[128];
     uint32_t cores, processing_units, packages, numa_nodes;
-    uint32_t usable_cores;                  /**< after cpuset and quota */
-    double quota_cores;                     /**< cgroup's limit in cores, 0: none */
-    uint64_t allowed; /**< a digest of the processing units that cpusets leave to us */
+    uint32_t usable_cores; /**< after cpuset and quota */
+    double quota_cores;    /**< cgroup's limit in cores, 0: none */
+    uint64_t allowed;      /**< a digest of the processing units that cpusets leave to us */
     uint64_t l1d_bytes, l2_bytes, l3_bytes; /**< of one cache; 0 if unknown */
     uint32_t l3_count;
     uint64_t memory_bytes;

@@ -154,8 +154,9 @@ static int count_units(struct weir__placing *placing, const char *bind, uint32_t
                     "bind \"%s\" names %u core%s%s, but %u worker%s need%s %llu: name more cores, "
                     "or ask for fewer workers or fewer threads per worker",
                     bind, count, weir__s(count),
-                    placing->shares > 1 ? " for each rank of the host" : "", placing->workers, weir__s(placing->workers),
-                    placing->workers == 1 ? "s" : "", (unsigned long long)need);
+                    placing->shares > 1 ? " for each rank of the host" : "", placing->workers,
+                    weir__s(placing->workers), placing->workers == 1 ? "s" : "",
+                    (unsigned long long)need);
     return WEIR_ERR_ARGUMENT;
 }
 

@@ -106,15 +106,13 @@ static void add_stages(struct weir__page *page) {
 
 void weir__page_places(struct weir__page *page) {
     struct weir__text *text = &page->text;
-    weir__text_string(
-        text, "<section id=\"places\">\n<h2>Placement</h2>\n<h3>Workers</h3>\n"
-              "<div class=\"wide\"><table>\n<thead><tr><th></th>");
+    weir__text_string(text, "<section id=\"places\">\n<h2>Placement</h2>\n<h3>Workers</h3>\n"
+                            "<div class=\"wide\"><table>\n<thead><tr><th></th>");
     if (has_ranks(page)) weir__text_string(text, "<th scope=\"col\">rank</th>");
-    weir__text_string(
-        text, "<th scope=\"col\">stages</th>"
-              "<th scope=\"col\">device</th><th scope=\"col\">threads</th>"
-              "<th scope=\"col\">cores</th><th scope=\"col\">NUMA node</th>"
-              "<th scope=\"col\">shared cache</th></tr></thead>\n<tbody>\n");
+    weir__text_string(text, "<th scope=\"col\">stages</th>"
+                            "<th scope=\"col\">device</th><th scope=\"col\">threads</th>"
+                            "<th scope=\"col\">cores</th><th scope=\"col\">NUMA node</th>"
+                            "<th scope=\"col\">shared cache</th></tr></thead>\n<tbody>\n");
     for (uint32_t w = 0; w < page->snapshot->worker_count; w++) add_worker(page, w);
     weir__text_string(text, "</tbody></table></div>\n");
     add_stages(page);

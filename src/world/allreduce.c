@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A wait yields the processor so often, and then sleeps. */
-enum { YIELDS = 200, NAP_US = 200 };
+/* A wait yields the processor so often, and then sleeps between its calls. */
+enum { YIELDS = 20000, NAP_US = 200 };
 
 /* ---- rounds ---- */
 

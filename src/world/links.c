@@ -290,9 +290,9 @@ out:
 
 /* ---- clocks ---- */
 
-static int ask_clock(const struct pair_side *side, struct weir__clock *clock) {
+static int ask_clock(const struct pair_side *side, uint32_t rounds, struct weir__clock *clock) {
     uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < CLOCK_ROUNDS; i++) {
+    for (uint32_t i = 0; i < rounds; i++) {
         uint64_t begin = side->how.now(), took, theirs;
         int status = ask(side, sizeof theirs, sizeof theirs, MORE, &took);
         uint64_t end = side->how.now();
@@ -306,33 +306,28 @@ static int ask_clock(const struct pair_side *side, struct weir__clock *clock) {
     return WEIR_OK;
 }
 
-static int answer_clock(const struct pair_side *side) {
+int weir__clock_compare(const struct weir_world *world, const struct weir__links_how *how,
+                        uint32_t rank, uint32_t rounds, struct weir__clock *clock) {
+    unsigned char out[sizeof(uint64_t)] = {0}, in[sizeof(uint64_t)];
+    struct pair_side side = {.world = world, .out = out, .in = in, .how = complete(how)};
     int status = WEIR_OK;
     uint32_t tag;
-    for (uint32_t i = 0; i < CLOCK_ROUNDS && status == WEIR_OK; i++)
-        status = answer(side, sizeof(uint64_t), sizeof(uint64_t), true, &tag);
+    assert(rank > 0 && (world->rank == 0 || world->rank == rank));
+    side.peer = world->rank == 0 ? rank : 0;
+    if (world->rank == 0) return ask_clock(&side, rounds, clock);
+    for (uint32_t i = 0; i < rounds && status == WEIR_OK; i++)
+        status = answer(&side, sizeof(uint64_t), sizeof(uint64_t), true, &tag);
     return status;
-}
-
-static int compare_all(struct pair_side *side, struct weir__clock *clocks) {
-    const struct weir_world *world = side->world;
-    int status = world->calls->open(world->context, 1);
-    if (status != WEIR_OK) return status;
-    if (world->rank > 0) return answer_clock(side);
-    for (side->peer = 1; side->peer < world->rank_count; side->peer++) {
-        status = ask_clock(side, &clocks[side->peer]);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
 }
 
 int weir__clocks_compare(const struct weir_world *world, const struct weir__links_how *how,
                          struct weir__clock *clocks, struct weir_faults *faults) {
-    unsigned char out[sizeof(uint64_t)] = {0}, in[sizeof(uint64_t)];
-    struct pair_side side = {.world = world, .out = out, .in = in, .how = complete(how)};
     size_t bytes = world->rank_count * sizeof *clocks;
     if (world->rank_count == 1) return WEIR_OK;
-    int status = compare_all(&side, clocks);
+    int status = world->calls->open(world->context, 1);
+    for (uint32_t r = 1; r < world->rank_count && status == WEIR_OK; r++)
+        if (world->rank == 0 || world->rank == r)
+            status = weir__clock_compare(world, how, r, CLOCK_ROUNDS, &clocks[r]);
     if (status != WEIR_OK) return fail(world, status, faults);
     return fail(world, weir__world_gather(world, how->allocator, clocks, bytes), faults);
 }

@@ -53,9 +53,14 @@ struct weir__clock {
     uint64_t error_ns;
 };
 
-/** Compares every rank's clock with rank 0's, into clocks[rank_count], zeroed, on all ranks. Of
- * many round trips the shortest counts (Cristian 1989): its answer was given within it, so half of
- * it is how far the offset may be off. WEIR_ERR_PEER, WEIR_ERR_OUT_OF_MEMORY. */
+/** Compares a rank's clock with rank 0's, which alone learns it; both of these call, and no other.
+ * Of `rounds` round trips the shortest counts (Cristian 1989): its answer was given within it, so
+ * half of it is how far the offset may be off. Channel 0 is open. WEIR_ERR_PEER. */
+int weir__clock_compare(const struct weir_world *world, const struct weir__links_how *how,
+                        uint32_t rank, uint32_t rounds, struct weir__clock *clock);
+
+/** The same of every rank, by many round trips, into clocks[rank_count], zeroed, on all ranks.
+ * Collective; blocks. WEIR_ERR_PEER, WEIR_ERR_OUT_OF_MEMORY. */
 int weir__clocks_compare(const struct weir_world *world, const struct weir__links_how *how,
                          struct weir__clock *clocks, struct weir_faults *faults);
 

@@ -221,6 +221,8 @@ static void test_what_cannot_be_launched_is_refused(void) {
     CLI_CODE_IN(folder, &run, 0, "layers > /dev/null; printf 'a:2\\nb:x # no\\n' > hosts");
     CLI_CODE_IN(folder, &run, 2, "launch -n 2 --hosts hosts -- train 2>&1");
     EXPECT_CONTAINS(run.output, "--hosts hosts: line 2 is no NAME or NAME:SLOTS");
+    CLI_CODE(&run, 2, "launch -n 2 -- train --resume run-400 2>&1");
+    EXPECT_CONTAINS(run.output, "--resume run-400: say where the job saves, too");
     if (!can_run()) return;
     expect_code(folder, 2, "unknown option --stpes", "launch -n 2 -- train --stpes 3 --save s");
     snprintf(arguments, sizeof arguments,

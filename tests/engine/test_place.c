@@ -555,10 +555,10 @@ WEIR_TEST_SUITE(
     TEST(more_workers_than_cores_share_unbound), TEST(places_name_their_node_and_cache),
     TEST(the_tightest_place_is_taken), TEST(random_machines_are_dealt_with_fewest_straddlers),
     TEST(a_list_is_dealt_in_its_order), TEST(processes_share_a_list_in_order),
-    TEST(two_workers_on_one_core_are_not_exclusive),
-    TEST(malformed_lists_are_refused_and_say_why), TEST(a_list_names_all_its_faults),
-    TEST(the_environment_binds_where_options_do_not), TEST(long_core_lists_are_cut_at_a_comma),
-    TEST(facts_describe_the_machine), TEST(every_failing_allocation_is_reported),
-    TEST(a_v2_quota_is_found_anywhere_on_the_way_up), TEST(a_v1_quota_is_found_beside_v2),
-    TEST(a_quota_counts_as_whole_cores), TEST(an_inherited_cpuset_is_respected),
-    TEST(a_worker_is_bound_and_the_caller_is_not), TEST(a_refused_binding_is_reported))
+    TEST(two_workers_on_one_core_are_not_exclusive), TEST(malformed_lists_are_refused_and_say_why),
+    TEST(a_list_names_all_its_faults), TEST(the_environment_binds_where_options_do_not),
+    TEST(long_core_lists_are_cut_at_a_comma), TEST(facts_describe_the_machine),
+    TEST(every_failing_allocation_is_reported), TEST(a_v2_quota_is_found_anywhere_on_the_way_up),
+    TEST(a_v1_quota_is_found_beside_v2), TEST(a_quota_counts_as_whole_cores),
+    TEST(an_inherited_cpuset_is_respected), TEST(a_worker_is_bound_and_the_caller_is_not),
+    TEST(a_refused_binding_is_reported))

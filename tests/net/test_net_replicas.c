@@ -171,7 +171,8 @@ static void compare(struct job *job, uint32_t count) {
     for (int i = 0; i < 2 && !test_has_failed(); i++) {
         struct job single = *job;
         snprintf(alone[i], PATH_BYTES, "%s/alone-%d", job->folder, i);
-        snprintf(together[i], PATH_BYTES, "%s/%s-%d", job->folder, count > 1 ? "folder" : "file", i);
+        snprintf(together[i], PATH_BYTES, "%s/%s-%d", job->folder, count > 1 ? "folder" : "file",
+                 i);
         single.options.stages = 1;
         single.options.balance = NULL;
         single.options.pipe.workers = 1;

@@ -47,9 +47,9 @@ extern const char *const search_plan_names[];
 
 struct search_how {
     bool keeps_chunks; /**< also where they are not given: bits are to stay */
-    bool workers; /**< they are searched too, with a share of the cores each, where nothing that
-                       is given tells them */
-    uint32_t hosts;    /**< that share the workers, each like this one; 0: this one alone */
+    bool workers;   /**< they are searched too, with a share of the cores each, where nothing that
+                         is given tells them */
+    uint32_t hosts; /**< that share the workers, each like this one; 0: this one alone */
     const struct weir_rank_links *ranks; /**< workers are on several; NULL: in one process */
     const char *order; /**< of adding up gradients, which a search never changes: as
                             weir_table_order says it; NULL: ascending, as all begin */

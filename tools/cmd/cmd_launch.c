@@ -330,6 +330,9 @@ static int prepare(struct launch *l, int left, char **words) {
     read_hosts(l);
     if (l->faults->count == 0) find_launcher(l);
     launch_train_read(&l->train, left - 1, words + 1);
+    if (launch_train_has_suffix(&l->train))
+        weir_faults_add(l->faults, "--resume %s: say where the job saves, too: give --save FILE",
+                        l->train.resume);
     snprintf(l->workers, sizeof l->workers, "%u", l->values.ranks);
     return WEIR_OK;
 }

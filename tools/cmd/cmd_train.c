@@ -218,7 +218,7 @@ int cmd_train(int argc, char **argv) {
     struct train_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    struct weir_error error = {0};
+    struct weir_error error = {.status = WEIR_OK, .stage = -1, .micro_batch = -1};
     struct train t = {.values = &values,
                       .faults = &faults,
                       .error = &error,

@@ -38,6 +38,13 @@ void launch_train_read(struct launch_train *train, int count, char **words) {
     train->before = saved_look(train->save);
 }
 
+bool launch_train_has_suffix(const struct launch_train *train) {
+    const char *dash = train->resume != NULL ? strrchr(train->resume, '-') : NULL;
+    if (dash == NULL || train->save != train->resume) return false;
+    bool number = dash[1] != '\0' && dash[1 + strspn(dash + 1, "0123456789")] == '\0';
+    return number || strcmp(dash, "-best") == 0;
+}
+
 bool launch_train_has_saved(const struct launch_train *train) {
     struct saved now = saved_look(train->save);
     return saved_is_there(&now) && saved_is_other(&now, &train->before);

@@ -18,6 +18,9 @@ struct launch_train {
 
 /** Reads what is behind "train". */
 void launch_train_read(struct launch_train *train, int count, char **words);
+/** Whether it resumes from a FILE-STEP or FILE-best and does not say where it saves, which `train`
+ * then takes to be FILE. */
+bool launch_train_has_suffix(const struct launch_train *train);
 /** Whether a checkpoint of this job is there to go on from. */
 bool launch_train_has_saved(const struct launch_train *train);
 /** Adds "train" and its words, which go on from that checkpoint if there is one; `workers`

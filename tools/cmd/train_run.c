@@ -269,7 +269,8 @@ double train_rate(const struct train *t, uint64_t update, uint64_t steps) {
 
 static int fail_step(struct train *t, int status, const struct weir_error *error) {
     net_run_error(error, t->error);
-    t->world.agreed = status != WEIR_ERR_PEER && status != WEIR_ERR_TIMEOUT;
+    t->world.agreed =
+        status != WEIR_ERR_PEER && status != WEIR_ERR_TIMEOUT && status != WEIR_ERR_TORN;
     if (status != WEIR_ERR_NONFINITE) return status;
     train_explain_failure(t);
     /* of the update nothing was done: it begins with its first mini-batch */

@@ -199,7 +199,7 @@ int train_world_give_pipeline(struct train *t) {
     pipeline->recompute = pipe->recompute;
     pipeline->chunks = pipe->chunks;
     memcpy(pipeline->balance, pipe->balance.items, pipe->balance.count * sizeof(uint32_t));
-    int status = world->calls->open(world->context, 1);
+    int status = WEIR_OK; /* the channel is open since the means were told */
     for (uint32_t r = 1; r < world->rank_count && status == WEIR_OK; r++)
         status = weir__world_send(world, r, pipe->balance.count, pipeline, sizeof *pipeline);
     weir__release(NULL, pipeline, 1, sizeof *pipeline);
@@ -228,9 +228,7 @@ int train_world_take_pipeline(struct train *t) {
     struct weir_arrival arrival = {0};
     struct pipeline *pipeline = weir__acquire(NULL, 1, sizeof *pipeline);
     if (pipeline == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = world->calls->open(world->context, 1);
-    if (status == WEIR_OK)
-        status = weir__world_receive(world, 0, pipeline, sizeof *pipeline, &arrival);
+    int status = weir__world_receive(world, 0, pipeline, sizeof *pipeline, &arrival);
     if (status == WEIR_OK) adopt(t, pipeline, arrival.tag);
     weir__release(NULL, pipeline, 1, sizeof *pipeline);
     if (status != WEIR_OK) weir_faults_add(t->faults, "%s", world->calls->reason(world->context));

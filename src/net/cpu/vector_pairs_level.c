@@ -9,16 +9,8 @@ extern const struct weir__level weir__v4_level;
     [WEIR__OP_##                                                                                   \
         name] = {.measure = VECTOR(measure_##name), .run = VECTOR(name), .library = "vector"}
 
-#define ROW_PACKED(name)                                                                           \
-    [WEIR__OP_##name] = {.measure = VECTOR(measure_##name),                                        \
-                         .run = VECTOR(name),                                                      \
-                         .measure_pack = VECTOR(measure_pack_linear),                              \
-                         .pack = VECTOR(pack_linear),                                              \
-                         .packs_itself = true,                                                     \
-                         .library = "vector"}
-
-static const struct weir__kernel products[] = {ROW_PACKED(linear), ROW_PACKED(linear_grad_input),
-                                               ROW(linear_grad_weight)};
+static const struct weir__kernel products[] = {
+    WEIR__ROW_PRODUCT(linear), WEIR__ROW_PRODUCT(linear_grad_input), ROW(linear_grad_weight)};
 
 static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
     assert((unsigned)op < WEIR__OP_COUNT);

@@ -16,13 +16,6 @@
 #define ROW_MEASURED_AS(name, other)                                                               \
     [WEIR__OP_##                                                                                   \
         name] = {.measure = VECTOR(measure_##other), .run = VECTOR(name), .library = "vector"}
-#define ROW_PRODUCT(name)                                                                          \
-    [WEIR__OP_##name] = {.measure = VECTOR(measure_##name),                                        \
-                         .run = VECTOR(name),                                                      \
-                         .measure_pack = VECTOR(measure_pack_linear),                              \
-                         .pack = VECTOR(pack_linear),                                              \
-                         .packs_itself = true,                                                     \
-                         .library = "vector"}
 #define ROW_CONVOLUTION(name)                                                                      \
     [WEIR__OP_##name] = {.measure = VECTOR(measure_conv2d),                                        \
                          .run = VECTOR(name),                                                      \
@@ -31,8 +24,8 @@
                          .library = "vector"}
 
 const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
-    ROW_PRODUCT(linear),
-    ROW_PRODUCT(linear_grad_input),
+    WEIR__ROW_PRODUCT(linear),
+    WEIR__ROW_PRODUCT(linear_grad_input),
     ROW_MEASURED(linear_grad_weight),
     ROW_CONVOLUTION(conv2d),
     ROW_CONVOLUTION(conv2d_grad_input),

@@ -308,8 +308,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
                                "pipes: give each the same options and program", faults);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
         status = weir__ranks_prepare(pipe, pipe->prepared[i]);
-    if (status == WEIR_OK) status = weir__ranks_meet(pipe);
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK || (status = weir__ranks_meet(pipe)) != WEIR_OK) {
         tell_devices(pipe, faults);
         weir_pipe_destroy(pipe);
         return status;

@@ -59,7 +59,7 @@ struct weir__ranks {
     struct weir__rank_clock *clocks; /**< of all ranks, against rank 0's (ranks/events.c) */
     struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
     uint32_t event_capacity;         /**< … with room for so many */
-    _Atomic bool broken;         /**< a call of the world failed: nothing under way will end */
+    _Atomic bool broken;             /**< a call of the world failed: nothing under way will end */
 };
 
 /** Finds this rank's workers, when the first plan is there; `pipe->ranks` stays NULL without a
@@ -73,8 +73,8 @@ int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 /** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
  * their clocks are from its own. Collective; blocks. */
 int weir__ranks_meet(struct weir_pipe *pipe);
-/** After a step that succeeded: rank 0 learns when the others of its replica did their actions.
- * Collective; blocks. */
+/** After a training step that succeeded: rank 0 learns when the others of its replica did their
+ * actions. Collective; blocks. */
 int weir__ranks_tell_events(struct weir_pipe *pipe);
 /** Whether all ranks come with WEIR_OK, the same `own` digest, pipes with the same options, and,
  * within each replica, plans with the same messages. `pipe` is NULL where there is none, for
@@ -105,11 +105,11 @@ void weir__ranks_finish(struct weir_pipe *pipe);
 void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes);
 
 /** Messages between replicas (replicas.c): makes their ports behind those of lanes; how many there
- * are in this step; whether one may begin, all that was before it having begun; and what it is. */
+ * are in this step; whether the action before one has ended; and what it is. */
 int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__port *port);
-bool weir__replicas_may_begin(const struct weir_pipe *pipe, const struct weir__port *port,
-                              uint32_t place);
+bool weir__replicas_is_due(const struct weir_pipe *pipe, const struct weir__port *port,
+                           uint32_t place);
 /** From when on, in the plan, the place of a receive is held. */
 double weir__replicas_start(const struct weir_pipe *pipe, const struct weir__port *port,
                             uint32_t place);

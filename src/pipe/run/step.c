@@ -320,9 +320,9 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
 
 /* Where other ranks cannot tell what they did there is no report; why not, the world's next call
  * will say. */
-static void keep_history(struct weir_pipe *pipe, bool infer) {
+static void keep_history(struct weir_pipe *pipe) {
     bool told = weir__ranks_tell_events(pipe) == WEIR_OK;
-    if (infer || !told || (pipe->ranks != NULL && pipe->ranks->world->rank != 0)) return;
+    if (!told || (pipe->ranks != NULL && pipe->ranks->world->rank != 0)) return;
     pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
@@ -341,7 +341,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     ran = weir__ranks_end(pipe, ran);
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
-    if (status == WEIR_OK) keep_history(pipe, infer);
+    if (status == WEIR_OK && !infer) keep_history(pipe);
     if (ran == WEIR_OK) weir__stamps_leave(pipe);
     if (status != WEIR_OK) return status;
     status = weir__ranks_give_back(pipe, infer);

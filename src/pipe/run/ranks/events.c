@@ -2,22 +2,20 @@
 /* What rank 0 is told so that it can show the work of all, or of its replica's: where the others'
  * workers are, and after each step when their actions were, on its own clock.
  *
- * Clocks. Ranks of one host read one clock. Another rank's is compared by messages there and back
- * (Cristian 1989): of several the quickest tells the difference, and half of what it took is how
- * wrong that can be. Clocks drift apart, so this is repeated, by one of these ranks in each step. */
+ * Ranks of one host read one clock. Another rank's is compared (world/links.h), and since clocks
+ * drift apart, again and again: by one of these ranks in each step. */
 #include "pipe/run/ranks.h"
+#include "world/links.h"
 #include "world/wait.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Of one rank's clock against rank 0's; on rank 0, but for `shared`. */
 struct weir__rank_clock {
-    uint64_t kernel; /* where it runs */
-    int64_t ahead;   /* ns */
-    uint64_t error;  /* ns, when it was compared … */
-    uint64_t when;   /* … on rank 0's clock */
+    uint64_t kernel;       /* where it runs */
+    struct weir__clock is; /* on rank 0 … */
+    uint64_t when;         /* … since then, by its clock */
 };
 
 enum { PINGS = 8, DRIFT_PPM = 50 };
@@ -42,43 +40,13 @@ static bool shares_clock(const struct weir__ranks *ranks, uint32_t rank) {
     return ranks->clocks[rank].kernel == ranks->clocks[0].kernel;
 }
 
-/* Rank 0's side: the least of PINGS. */
-static int compare_clock(const struct weir_world *world, uint32_t rank,
-                         struct weir__rank_clock *clock) {
-    clock->error = UINT64_MAX;
-    for (uint32_t i = 0; i < PINGS; i++) {
-        uint64_t there[2] = {0}; /* when it came, and left */
-        uint64_t sent = weir__now_ns();
-        int status = weir__world_send(world, rank, 0, NULL, 0);
-        if (status == WEIR_OK)
-            status = weir__world_receive(world, rank, there, sizeof there, NULL);
-        if (status != WEIR_OK) return status;
-        uint64_t back = weir__now_ns();
-        uint64_t error = (back - sent - (there[1] - there[0])) / 2 + 1;
-        if (error >= clock->error) continue;
-        clock->error = error;
-        clock->ahead = ((int64_t)(there[0] - sent) + (int64_t)(there[1] - back)) / 2;
-        clock->when = back;
-    }
-    return WEIR_OK;
-}
-
-static int answer_clock(const struct weir_world *world) {
-    for (uint32_t i = 0; i < PINGS; i++) {
-        uint64_t there[2];
-        int status = weir__world_receive(world, 0, NULL, 0, NULL);
-        if (status != WEIR_OK) return status;
-        there[0] = weir__now_ns();
-        there[1] = there[0];
-        if ((status = weir__world_send(world, 0, 0, there, sizeof there)) != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
 static int compare_with(struct weir__ranks *ranks, uint32_t rank) {
-    const struct weir_world *world = ranks->world;
-    if (world->rank == 0) return compare_clock(world, rank, &ranks->clocks[rank]);
-    return world->rank == rank ? answer_clock(world) : WEIR_OK;
+    assert(rank > 0 && rank < ranks->world->rank_count);
+    const struct weir__links_how how = {0};
+    struct weir__rank_clock *clock = &ranks->clocks[rank];
+    bool concerns = ranks->world->rank == 0 || ranks->world->rank == rank;
+    clock->when = weir__now_ns();
+    return concerns ? weir__clock_compare(ranks->world, &how, rank, PINGS, &clock->is) : WEIR_OK;
 }
 
 /* One of the replica's with clocks of their own, in turn. */
@@ -95,8 +63,9 @@ static int compare_next(struct weir__ranks *ranks, uint64_t step) {
 
 static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
     const struct weir__rank_clock *clock = &ranks->clocks[rank];
+    assert(rank < ranks->world->rank_count && ranks->clocks != NULL);
     if (shares_clock(ranks, rank)) return 0;
-    return clock->error + (weir__now_ns() - clock->when) / 1000000 * DRIFT_PPM;
+    return clock->is.error_ns + (weir__now_ns() - clock->when) / 1000000 * DRIFT_PPM;
 }
 
 /* ---- meeting ---- */
@@ -121,6 +90,7 @@ static int tell_places(struct weir_pipe *pipe) {
     const struct weir_world *world = pipe->ranks->world;
     int status = WEIR_OK;
     if (pipe->ranks->replica > 0) return WEIR_OK;
+    assert(pipe->placements != NULL);
     for (uint32_t w = 0; w < pipe->worker_count && status == WEIR_OK; w++) {
         uint32_t rank = weir__rank_of(pipe, w);
         struct weir__worker_place *placement = &pipe->placements[w];
@@ -141,6 +111,7 @@ static int tell_places(struct weir_pipe *pipe) {
 
 int weir__ranks_meet(struct weir_pipe *pipe) {
     if (pipe->ranks == NULL) return WEIR_OK;
+    assert(pipe->ranks->clocks == NULL); /* once */
     int status = take_clocks(pipe);
     return status != WEIR_OK ? status : tell_places(pipe);
 }
@@ -151,6 +122,7 @@ int weir__ranks_meet(struct weir_pipe *pipe) {
 static uint32_t count_events(const struct weir_pipe *pipe, const struct weir__row_plan *plan,
                              uint32_t w) {
     uint32_t length = plan->table->lines[w + 1] - plan->table->lines[w];
+    assert(plan->tail[w] <= length);
     return pipe->command.step.accumulate_last ? length : plan->tail[w];
 }
 
@@ -167,8 +139,10 @@ static int take_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
     struct weir__worker *worker = &pipe->workers[w];
     uint32_t rank = weir__rank_of(pipe, w);
     struct weir_trace_event *events = pipe->ranks->events;
-    int64_t ahead = pipe->ranks->clocks[rank].ahead;
-    int status = weir__world_receive(pipe->ranks->world, rank, events, count * sizeof *events, NULL);
+    assert(count <= pipe->ranks->event_capacity && count <= worker->event_capacity);
+    int64_t ahead = pipe->ranks->clocks[rank].is.offset_ns;
+    int status =
+        weir__world_receive(pipe->ranks->world, rank, events, count * sizeof *events, NULL);
     if (status != WEIR_OK) return status;
     worker->step_first_event = worker->event_count;
     for (uint32_t i = 0; i < count; i++) {
@@ -186,7 +160,8 @@ static int give_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
     const struct weir__worker *worker = &pipe->workers[w];
     struct weir_trace_event *events = pipe->ranks->events;
     assert(worker->event_count - worker->step_first_event == count);
-    for (uint32_t i = 0; i < count; i++) events[i] = *event_at(worker, worker->step_first_event + i);
+    for (uint32_t i = 0; i < count; i++)
+        events[i] = *event_at(worker, worker->step_first_event + i);
     return weir__world_send(pipe->ranks->world, 0, 0, events, count * sizeof *events);
 }
 
@@ -194,6 +169,7 @@ int weir__ranks_tell_events(struct weir_pipe *pipe) {
     const struct weir__row_plan *plan = pipe->command.plan;
     struct weir__ranks *ranks = pipe->ranks;
     if (ranks == NULL || ranks->replica > 0) return WEIR_OK;
+    assert(plan != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
     int status = compare_next(ranks, pipe->step_count);
     for (uint32_t w = 0; w < pipe->worker_count && status == WEIR_OK; w++) {
         uint32_t count = count_events(pipe, plan, w);

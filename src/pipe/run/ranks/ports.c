@@ -124,8 +124,9 @@ static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
         if (status != WEIR_OK) return status;
     }
     int status = weir__replicas_prepare(pipe, plan);
-    if (status == WEIR_OK) status = take_event_room(pipe, plan);
-    return status == WEIR_OK ? take_exchange(pipe, plan) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = take_event_room(pipe, plan)) != WEIR_OK) return status;
+    return take_exchange(pipe, plan);
 }
 
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
@@ -301,16 +302,28 @@ static bool needs(const struct weir_pipe *pipe, const struct weir__port *other,
     return needed;
 }
 
+static bool is_needed(const struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
+    const struct weir__row_plan *plan = pipe->command.plan;
+    bool needed = false;
+    for (uint32_t l = 0; !needed && l < weir__port_count(plan); l++)
+        needed = plan->bound.ports[l] != NULL && needs(pipe, plan->bound.ports[l], port, place);
+    return needed;
+}
+
 /* When something has failed, what is left follows no action. A lane's sends then have no bytes,
  * which may be others' by now; a receive still follows what needs its bytes, in the plan's order,
  * so that no ranks wait for each other. */
 static bool may_begin_failed(struct weir_pipe *pipe, const struct weir__port *port,
                              uint32_t place) {
-    const struct weir__row_plan *plan = pipe->command.plan;
-    bool may = have_all_ended(pipe);
-    for (uint32_t l = 0; may && !port->sends && l < weir__port_count(plan); l++)
-        if (plan->bound.ports[l] != NULL) may = !needs(pipe, plan->bound.ports[l], port, place);
-    return may;
+    return have_all_ended(pipe) && (port->sends || !is_needed(pipe, port, place));
+}
+
+/* What comes behind updates, maybe in place of gradients, follows no wait of the plan: slices of
+ * them, or uses of a tie, may still be on their way from there. All of these have begun: numbers
+ * are known, so they are made, and ports of lanes, and those that send to a replica, come first. */
+static bool may_begin_item(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
+    if (!weir__replicas_is_due(pipe, port, place)) return false;
+    return port->sends || place < port->body_count || !is_needed(pipe, port, place);
 }
 
 /* A send's bytes are made; a receive's place is free. A line that failed says that all of it is
@@ -319,7 +332,7 @@ static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uin
     const struct weir__row_plan *plan = pipe->command.plan;
     bool may = true;
     if (has_failed(pipe)) return may_begin_failed(pipe, port, place);
-    if (port->items != NULL) return weir__replicas_may_begin(pipe, port, place);
+    if (port->items != NULL) return may_begin_item(pipe, port, place);
     const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     if (port->sends) {
         uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;

@@ -96,8 +96,8 @@ int weir__ranks_give(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, i
     if (world->rank != owner) return take_from(world, owner, data, bytes);
     for (uint32_t r = 0; given == WEIR_OK && r < world->rank_count; r++)
         if (r != owner)
-            given = weir__world_send(world, r, (uint32_t)-status, data,
-                                     status == WEIR_OK ? bytes : 0);
+            given =
+                weir__world_send(world, r, (uint32_t)-status, data, status == WEIR_OK ? bytes : 0);
     return status != WEIR_OK ? status : given;
 }
 

@@ -55,6 +55,7 @@ static void add_gradients(struct making *making, uint32_t s) {
     const struct weir__arrivals *arrivals = &making->plan->arrivals[s];
     const struct weir_stage *stage = stage_of(making->pipe, s);
     bool sends = making->port->sends;
+    assert(making->peer != making->pipe->ranks->replica);
     size_t arrives = sends ? 0 : arrivals_of(making->pipe, arrivals, making->peer), begin, bytes;
     for (uint32_t k = 0; k < stage->section_count; k++) {
         slice_of(making->pipe, &stage->sections[k],
@@ -73,6 +74,7 @@ static void add_gradients(struct making *making, uint32_t s) {
 static void add_parameters(struct making *making, uint32_t s) {
     const struct weir_stage *stage = stage_of(making->pipe, s);
     size_t begin;
+    assert(making->plan->arrivals[s].update != WEIR__NO_ACTION);
     for (uint32_t k = 0; k < stage->section_count; k++) {
         struct weir__item item = {.block = making->plan->lasting[s].parameters,
                                   .action = making->plan->arrivals[s].update};
@@ -106,6 +108,7 @@ static void add_all(struct making *making) {
 static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32_t peer,
                      bool sends) {
     struct weir__pool *pool = &pipe->setup.pool;
+    assert(peer < pipe->ranks->replicas && peer != pipe->ranks->replica);
     struct weir__port *port = weir__pool_take(pool, 1, sizeof *port);
     if (port == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     struct making making = {.pipe = pipe, .plan = plan, .port = port, .peer = peer};
@@ -145,26 +148,14 @@ uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__
     return pipe->ranks->gives ? port->count : port->body_count;
 }
 
-/* What comes in place of gradients that are still being sent must not overtake them. */
-static bool has_sent(const struct weir_pipe *pipe, const struct weir__port *port) {
-    const struct weir__row_plan *plan = pipe->command.plan;
-    for (uint32_t l = plan->lane_count; l < weir__port_count(plan); l++) {
-        const struct weir__port *other = plan->bound.ports[l];
-        if (other->sends && other->replica == port->replica)
-            return weir__ranks_ended(other) >= other->body_count;
-    }
-    return true;
-}
-
-bool weir__replicas_may_begin(const struct weir_pipe *pipe, const struct weir__port *port,
-                              uint32_t place) {
+bool weir__replicas_is_due(const struct weir_pipe *pipe, const struct weir__port *port,
+                           uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
     uint32_t action = port->items[place].action;
     struct weir__worker *worker =
         &pipe->workers[plan->stage_worker[plan->table->actions[action].stage]];
     uint32_t count = action - plan->table->lines[worker->index] + 1;
-    if (!weir__gate_reached(&worker->progress, worker->base + count)) return false;
-    return place < port->body_count || port->sends || has_sent(pipe, port);
+    return weir__gate_reached(&worker->progress, worker->base + count);
 }
 
 struct weir_message weir__replicas_message(const struct weir_pipe *pipe,
