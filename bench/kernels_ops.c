@@ -299,8 +299,9 @@ static void check(struct bench *bench, const struct op *op) {
         kept[i] = copy_of(op->out[i], net_bytes(&operands.out[i], WEIR_F32));
     bench_answer(bench, is_right(op, &operands, kept), "kernels/%s: a row is as the reference's",
                  op->kernel.label);
-    bench_answer(bench, begins_so(op, &operands, kept), "kernels/%s: many begin with it",
-                 op->kernel.label);
+    if (net_is_by_rows(op->shape.op))
+        bench_answer(bench, begins_so(op, &operands, kept), "kernels/%s: many begin with it",
+                     op->kernel.label);
     for (int i = 0; i < KERNEL_OUTS; i++) free(kept[i]);
 }
 

@@ -6,6 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Random numbers, within 2 of 0, stand for variances. */
+static const double BATCH_EPS = 3;
+
 #define KIND(name, form)                                                                           \
     { WEIR__OP_##name, NET_##form, "", false }
 #define BOTH(name)                                                                                 \
@@ -57,6 +60,9 @@ const struct net_kind net_kinds[] = {
     KIND(instance_norm_grad_weight, PIXELS),
     KIND(instance_norm_act, PIXELS),
     KIND(instance_norm_act_grad, PIXELS),
+    KIND(batch_norm, BATCH),
+    KIND(batch_norm_sums, BATCH),
+    KIND(batch_norm_grad_input, BATCH),
     KIND(dropout2d, PIXELS),
     KIND(leaky_relu, PLANE),
     KIND(leaky_relu_grad, PLANE),
@@ -77,7 +83,7 @@ const struct net_kind net_kinds[] = {
 };
 const uint32_t net_kind_count = WEIR__COUNT_OF(net_kinds);
 
-/* Bound by arithmetic, or of a few tokens, or the user's. */
+/* Bound by arithmetic, or of a few tokens or channels, or the user's. */
 static bool is_left_out(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_linear:
@@ -90,6 +96,8 @@ static bool is_left_out(enum weir__op_code op) {
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
     case WEIR__OP_conv2d_grad_weight:
+    case WEIR__OP_batch_norm_grad_weight:
+    case WEIR__OP_batch_norm_statistics:
     case WEIR__OP_custom:
     case WEIR__OP_custom_grad: return true;
     default: return false;
@@ -146,6 +154,7 @@ struct weir__op_shape net_shape(const struct net_kind *kind, enum weir_dtype dty
     case NET_TABLE:
     case NET_PLACES: set_matrix(&shape, tokens, sizes->width); break;
     case NET_CLASSES: set_matrix(&shape, tokens, sizes->vocabulary); break;
+    case NET_BATCH: shape.eps = BATCH_EPS; /* fall through */
     case NET_PIXELS: set_matrix(&shape, pixels, sizes->channels); break;
     case NET_PLANE: shape.width = pixels * sizes->channels; break;
     case NET_MASK: shape.width = pixels; break;
@@ -164,7 +173,7 @@ struct weir__op_shape net_shape(const struct net_kind *kind, enum weir_dtype dty
 
 enum weir_dtype net_dtype(const struct operand *operand, enum weir_dtype dtype) {
     if (operand->kind == OPERAND_INDEX) return WEIR_I64;
-    if (operand->kind == OPERAND_LOSS) return WEIR_F64;
+    if (operand->kind == OPERAND_LOSS || operand->wide) return WEIR_F64;
     return operand->single ? WEIR_F32 : dtype;
 }
 
@@ -190,12 +199,17 @@ size_t net_traffic(const struct weir__op_shape *shape) {
 
 /* ---- answers ---- */
 
-float net_number(const void *numbers, enum weir_dtype dtype, int64_t i) {
+bool net_is_by_rows(enum weir__op_code op) {
+    return op != WEIR__OP_batch_norm && op != WEIR__OP_batch_norm_grad_input;
+}
+
+double net_number(const void *numbers, enum weir_dtype dtype, int64_t i) {
     float value;
-    if (dtype != WEIR_BF16) return ((const float *)numbers)[i];
+    if (dtype == WEIR_F64) return ((const double *)numbers)[i];
+    if (dtype != WEIR_BF16) return (double)((const float *)numbers)[i];
     uint32_t bits = (uint32_t)((const uint16_t *)numbers)[i] << 16;
     memcpy(&value, &bits, sizeof value);
-    return value;
+    return (double)value;
 }
 
 double net_tolerance(const struct operands *operands, enum weir_dtype dtype) {
@@ -207,16 +221,12 @@ double net_tolerance(const struct operands *operands, enum weir_dtype dtype) {
 
 bool net_is_near(const struct operand *operand, enum weir_dtype dtype, const void *got,
                  const void *wanted, double tolerance) {
-    enum weir_dtype own = net_dtype(operand, dtype);
-    const float *want = wanted;
+    enum weir_dtype own = net_dtype(operand, dtype), exact = own == WEIR_F64 ? own : WEIR_F32;
     double largest = 1;
-    if (operand->kind == OPERAND_LOSS) {
-        double a = *(const double *)got, b = *(const double *)wanted;
-        return fabs(a - b) <= tolerance * fmax(1, fabs(b));
-    }
-    for (int64_t i = 0; i < operand->count; i++) largest = fmax(largest, fabs((double)want[i]));
     for (int64_t i = 0; i < operand->count; i++)
-        if (!(fabs((double)net_number(got, own, i) - (double)want[i]) <= tolerance * largest))
+        largest = fmax(largest, fabs(net_number(wanted, exact, i)));
+    for (int64_t i = 0; i < operand->count; i++)
+        if (!(fabs(net_number(got, own, i) - net_number(wanted, exact, i)) <= tolerance * largest))
             return false;
     return true;
 }

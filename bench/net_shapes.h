@@ -23,6 +23,7 @@ enum net_form {
     NET_PLACES,  /**< positions */
     NET_CLASSES, /**< logits of the vocabulary */
     NET_PIXELS,  /**< rows of the first level's images */
+    NET_BATCH,   /**< the same, of all images at once */
     NET_PLANE,   /**< numbers of those */
     NET_POOL,
     NET_GROW,
@@ -38,7 +39,7 @@ struct net_kind {
     bool erf;
 };
 
-/** All ops but products and attention, and those of a few tokens. */
+/** All ops but products and attention, and those of a few tokens or channels. */
 extern const struct net_kind net_kinds[];
 extern const uint32_t net_kind_count;
 /** Dies where the back end has a kernel that is not among them: a row that is new must be put into
@@ -53,12 +54,15 @@ size_t net_bytes(const struct operand *operand, enum weir_dtype dtype);
 /** Bytes that must be read and written, each once. */
 size_t net_traffic(const struct weir__op_shape *shape);
 
-float net_number(const void *numbers, enum weir_dtype dtype, int64_t i);
+/** What becomes of a row does not depend on the others. */
+bool net_is_by_rows(enum weir__op_code op);
+
+double net_number(const void *numbers, enum weir_dtype dtype, int64_t i);
 /** Rounding errors of random sign, over sums that are not longer than the op's largest operand;
  * BF16 is rounded where it is stored, and where a part of a fused op would be: three times at
  * most. */
 double net_tolerance(const struct operands *operands, enum weir_dtype dtype);
-/** Relative to the largest number, or 1; `wanted` in F32. */
+/** Relative to the largest number, or 1; `wanted` in F32, but what is F64 in any case. */
 bool net_is_near(const struct operand *operand, enum weir_dtype dtype, const void *got,
                  const void *wanted, double tolerance);
 

@@ -163,8 +163,7 @@ int weir_model_unet(const struct weir_allocator *allocator, const struct weir_un
 
 /** A model from its JSON form, as `weir describe --json` writes it (docs/formats.md has its rules,
  * `weir layers` its types). Every fault, unreadable files included, is a line in `faults`;
- * WEIR_ERR_IO, WEIR_ERR_FORMAT (no JSON), WEIR_ERR_ARGUMENT (no model). The model is the caller's.
- */
+ * WEIR_ERR_IO, WEIR_ERR_FORMAT (no JSON), WEIR_ERR_ARGUMENT (no model). The caller's model. */
 int weir_model_read(const struct weir_allocator *allocator, const char *path,
                     struct weir_faults *faults, struct weir_model **model);
 
@@ -172,6 +171,7 @@ int weir_model_read(const struct weir_allocator *allocator, const char *path,
 struct weir_layer_facts {
     struct weir_tensor output; /**< one row */
     uint64_t parameters;       /**< numbers, tied ones counted at their first use */
+    uint64_t statistics;       /**< batch norm's running numbers, which are no parameters */
     uint64_t trainable;        /**< those of them that are not frozen */
     uint64_t flops;            /**< of one row's forward pass: 2 per multiply-add */
     uint64_t activation_bytes; /**< saved for backward, one row */
@@ -273,7 +273,8 @@ struct weir_parameter {
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
-    bool frozen; /**< does not learn: no gradient, no optimizer state */
+    bool frozen;    /**< does not learn: no gradient, no optimizer state */
+    bool statistic; /**< batch norm's: frozen, but moved by steps, and counted apart */
     void *data;
     void *gradient;     /**< NULL where it is frozen, or the net only infers */
     void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; of the own slice */
@@ -281,8 +282,7 @@ struct weir_parameter {
 /** In layer order. */
 uint32_t weir_net_parameter_count(const struct weir_net *net);
 /** Facts and memory of parameter `index`, or WEIR_ERR_NOT_FOUND. */
-int weir_net_parameter(const struct weir_net *net, uint32_t index,
-                       struct weir_parameter *parameter);
+int weir_net_parameter(const struct weir_net *net, uint32_t index, struct weir_parameter *of);
 
 /** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
  * every stage updates its own by the sum of all uses' gradients. A parameter above is the first
@@ -344,12 +344,11 @@ int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
 /** Which kernels run, e.g. "vector (v4): linear, gelu, …; reference: none", into text. Returns the
  * number of distinct ops that run on reference kernels. */
 uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacity);
-/** The regenerated dropout masks of a mini-batch (u8, 1 = kept), for `weir grad --masks`: calls
- * `visit` once per dropout with its name ("h.0.1"), shape of one row, and mask of all rows. */
+/** Told each dropout's name ("h.0.1"), shape of one row, and mask of all rows (u8, 1 = kept). */
 typedef int weir_mask_fn(void *context, const char *name, const struct weir_tensor *shape,
                          int64_t rows, const uint8_t *mask);
-/** Draws the masks again from seed and counters; nothing of a step is needed. Stops at, and
- * returns, what a visit returned if that is not 0. */
+/** Draws a mini-batch's masks again from seed and counters; nothing of a step is needed. Stops at,
+ * and returns, what a visit returned if that is not 0. */
 int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows,
                    weir_mask_fn *visit, void *context);
 
@@ -438,11 +437,10 @@ int weir_net_load_some(struct weir_net *net, const char *path, struct weir_fault
  *
  * Errors are sticky: the first fault is reported once, with the layer's name; afterwards every call
  * returns NULL, and NULL operands are no further fault (but for faults that leave an op's output
- * shape known, such as channels that the groups do not divide: building goes on, so that the layers
- * behind are judged too). So nobody asks before the end, and a build
- * function just returns what it has. A NULL operand while all is well means "absent", where the op
- * allows it. All calls belong into a build function, on the thread that builds the net; values and
- * the builder are the library's and live no longer than it says.
+ * shape known, such as channels that groups do not divide: then the layers behind are judged too).
+ * So a build function just returns what it has. A NULL operand while all is well means "absent",
+ * where the op allows it. All calls belong into a build function, on the thread that builds the
+ * net; values and the builder live no longer.
  *
  * Shapes are of one row, in PyTorch's order (channels first). Inside, images lie channels last;
  * ops convert where they must, and what an op of the user's own sees is always PyTorch's order.

@@ -113,11 +113,25 @@
  *   dropout2d(x))) with slope and p (p = 0: without dropout); no weight. The same bits as its parts
  * - instance_norm_act_grad: dy, y, x, mean, rstd -> dx: dropout2d(instance_norm_grad_input(
  *   leaky_relu_grad(dy, y), dropout2d(x), mean, rstd)); the same bits as its parts
+ * - batch_norm: x (R, T pixels, C), weight (C)?, bias (C)?, running_mean (C), running_var (C)
+ *   -> y, mean (C), variance (C): the last two double, over all rows of the call and their pixels;
+ *   the variance is biased. y = (x - mean) / sqrt(variance + eps), and times weight plus bias.
+ *   `tracks` says that the running numbers are there: then call->infer takes them for mean and
+ *   variance, and leaves those outputs alone. WEIR_ERR_ROWS for one number per channel, but in
+ *   inference. Sums are in double
+ * - batch_norm_sums: dy, x, mean, variance -> sum of dy (C), sum of dy times the normal x (C);
+ * double
+ * - batch_norm_grad_input: dy, x, mean, variance, the two sums, weight? -> dx
+ * - batch_norm_grad_weight: the two sums -> dweight (C) acc, dbias (C) acc
+ * - batch_norm_statistics: mean, variance, running_mean (C) -> moments (C, 2, WEIR__MOMENT_DIGITS)
+ *   and the count, WEIR__MOMENT_DIGITS more, acc (net/moments.h): what R rows of T pixels add to
+ *   the mini-batch's
  * - max_pool2d: x (R, in plane, C) -> y (R, out plane, C); padding counts as -infinity; NaN wins.
  *   Every window of a pool holds a pixel: padding is at most half the kernel
  * - max_pool2d_grad: dy, x -> dx: each window's gradient goes to its first largest number in row
  *   order (a NaN is larger than any, the last NaN of a window counts, as in PyTorch)
  * - avg_pool2d: divided by the kernel's size if window.count_padding, else by the pixels inside;
+ *   padding may be negative, and where a window then holds no pixel the mean is 0.
  *   avg_pool2d_grad: dy -> dx. With window.adaptive, output i averages inputs floor(i * in / out) …
  *   ceil((i + 1) * in / out) - 1 (adaptive_avg_pool2d), and kernel, stride and padding mean nothing
  * - upsample: x (R, in plane, C) -> y (R, out plane, C), nearest; out = in * window.stride;
@@ -205,6 +219,11 @@
     X(instance_norm_grad_weight)                                                                   \
     X(instance_norm_act)                                                                           \
     X(instance_norm_act_grad)                                                                      \
+    X(batch_norm)                                                                                  \
+    X(batch_norm_sums)                                                                             \
+    X(batch_norm_grad_input)                                                                       \
+    X(batch_norm_grad_weight)                                                                      \
+    X(batch_norm_statistics)                                                                       \
     X(max_pool2d)                                                                                  \
     X(max_pool2d_grad)                                                                             \
     X(avg_pool2d)                                                                                  \
@@ -264,6 +283,7 @@ struct weir__op_shape {
     bool has_bias;      /**< operands marked "?" are there */
     bool gelu_tanh;
     bool sees_all; /**< attention */
+    bool tracks;   /**< batch_norm: the running numbers are there */
     double eps;
     double p;         /**< dropout */
     double slope;     /**< leaky_relu */

@@ -237,7 +237,8 @@ static void test_a_word_cannot_write_to_the_terminal(void) {
 #define SMALL_UNET "--model unet --num-convs 1 --base-channels 2 "
 
 static const struct message of_models[] = {
-    {"describe --model gptt", "--model gptt is not known (did you mean gpt?): choose gpt or unet",
+    {"describe --model gptt",
+     "--model gptt is not known (did you mean gpt?): choose gpt, unet, resnet101 or amoebanetd",
      "describe --model gpt"},
     {"describe --model none.json",
      "cannot open none.json: No such file or directory: check the path", NULL},

@@ -11,6 +11,7 @@ it as the last output. Inputs are numbers that f32 has too; residuals (what a gr
 the forward pass) are f64. Losses are one f64. Images lie channels last.
 """
 import pathlib
+from fractions import Fraction
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
@@ -220,6 +221,40 @@ def instance_norm_act(rows, channels, plane, slope, eps):
     ins = [channels_last(t) for t in (dy, y, x)] + moments(x, eps)
     case("instance_norm_act_grad", shape, ins, [channels_last(gradients(y, dy, x)[0])], eps=eps,
          slope=slope)
+
+
+def digits(value):
+    """Signed digits of base 4096, of units of 2^-144, from exact arithmetic."""
+    units = int(Fraction(value) * 2 ** 144) if value >= 0 else -int(Fraction(-value) * 2 ** 144)
+    sign, units = (1, units) if units >= 0 else (-1, -units)
+    return [sign * (units >> 12 * k & 4095) for k in range(24)]
+
+
+def batch_norm(rows, channels, plane, affine, eps):
+    x, dy = random(rows, channels, *plane), random(rows, channels, *plane)
+    weight, bias, running = random(channels), random(channels), random(channels)
+    y = F.batch_norm(x, None, None, *([weight, bias] if affine else [None, None]), training=True,
+                     eps=eps)
+    shape = {"rows": rows, "tokens": x[0, 0].numel(), "width": channels, "has_bias": affine}
+    count = rows * x[0, 0].numel()
+    mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+    extra = [weight, bias] if affine else []
+    case("batch_norm", shape, [channels_last(x)] + extra, [channels_last(y), mean, variance],
+         eps=eps)
+    normal = F.batch_norm(x, None, None, training=True, eps=eps)
+    sums = [dy.sum((0, 2, 3)), (dy * normal).sum((0, 2, 3))]
+    ins = [channels_last(dy), channels_last(x), mean, variance]
+    case("batch_norm_sums", shape, ins, sums, eps=eps)
+    case("batch_norm_grad_input", shape, ins + sums + extra[:1],
+         [channels_last(gradients(y, dy, x)[0])], eps=eps)
+    if affine:
+        y = F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
+        case("batch_norm_grad_weight", shape, sums, gradients(y, dy, weight, bias), eps=eps)
+    distance = mean - running
+    terms = torch.stack([count * distance, count * (variance + distance * distance)], 1)
+    sums = [digits(float(t)) for t in [*terms.flatten(), float(count)]]
+    case("batch_norm_statistics", shape, [mean, variance, running],
+         [torch.tensor(sums, dtype=torch.float64).flatten()], eps=eps)
 
 
 def window(op, function, rows, channels, plane, by_x=False, change=None, **shape):
@@ -456,6 +491,9 @@ attention(1, 70, 1, 8, True)
 rms_norm(2, 3, 7, True, 1e-5)
 rms_norm(1, 4, 33, False, None)
 rms_norm(2, 2, 70, True, 0.1)
+batch_norm(2, 3, (5, 7), True, 1e-5)
+batch_norm(3, 17, (3, 4), False, 1e-2)
+batch_norm(4, 33, (1, 1), True, 0.25)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})

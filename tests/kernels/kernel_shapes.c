@@ -100,6 +100,13 @@ static void choose_instance(struct weir__op_shape *shape) {
     if (test_random_below(3) == 0) shape->p = 0;
 }
 
+/** Two numbers per channel at least: one has no variance. */
+static void choose_batch(struct weir__op_shape *shape) {
+    shape->rows = between(1, 3);
+    shape->tokens = any_size() + 1;
+    shape->eps = test_random_below(2) == 0 ? eps_for(shape->rows * shape->tokens) : 0.25;
+}
+
 static void choose_attention(struct weir__op_shape *shape) {
     static const int64_t head_sizes[] = {1, 5, 8, 16, 20, 32, 33, 48, 64, 80};
     shape->rows = between(1, 2);
@@ -133,6 +140,11 @@ static void choose_image(struct weir__op_shape *shape) {
     case WEIR__OP_concat:
     case WEIR__OP_concat_grad_a:
     case WEIR__OP_concat_grad_b: choose_concat(shape); break;
+    case WEIR__OP_batch_norm:
+    case WEIR__OP_batch_norm_sums:
+    case WEIR__OP_batch_norm_grad_input:
+    case WEIR__OP_batch_norm_grad_weight:
+    case WEIR__OP_batch_norm_statistics: choose_batch(shape); break;
     case WEIR__OP_instance_norm:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_grad_weight:

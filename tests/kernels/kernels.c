@@ -52,6 +52,9 @@ static const struct residual residuals[] = {
     RESIDUAL(instance_norm_grad_input, instance_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(instance_norm_grad_weight, instance_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(instance_norm_act_grad, instance_norm_act, {2}, {1, 3, 4}),
+    RESIDUAL(batch_norm_sums, batch_norm, {1, -1, -1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(batch_norm_grad_input, batch_norm, {1, -1, -1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(batch_norm_grad_input, batch_norm_sums, {0, 1, 2, 3}, {4, 5}),
     RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2, 3}),
 };
 
@@ -207,7 +210,7 @@ static void from_dtype(double *to, const void *from, int64_t count, enum weir_dt
 }
 
 static void narrow(double *numbers, const struct operand *operand) {
-    bool rounded = !operand->single || operand->packed;
+    bool rounded = !operand->wide && (!operand->single || operand->packed);
     for (int64_t i = 0; numbers != NULL && rounded && i < operand->count; i++)
         numbers[i] = narrowed((float)numbers[i]);
 }
@@ -234,7 +237,7 @@ struct memory {
 };
 
 static enum weir_dtype dtype_of(const struct memory *memory, const struct operand *operand) {
-    if (operand->kind == OPERAND_LOSS) return WEIR_F64;
+    if (operand->kind == OPERAND_LOSS || operand->wide) return WEIR_F64;
     return operand->single && memory->dtype == WEIR_BF16 ? WEIR_F32 : memory->dtype;
 }
 
@@ -496,8 +499,18 @@ static int rstd_input(enum weir__op_code op) {
     }
 }
 
+/** The largest 1 / deviation of such variances, at least 1. */
+static double steepest(const double *variance, int64_t count, double eps) {
+    double largest = 1;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, 1 / sqrt(variance[i] + eps));
+    return largest;
+}
+
 static double largest_rstd(const struct kernel_case *test) {
     double largest = 1;
+    enum weir__op_code op = test->shape.op;
+    if (op == WEIR__OP_batch_norm_sums || op == WEIR__OP_batch_norm_grad_input)
+        return steepest(test->in[3], test->operands.in[3].count, test->shape.eps);
     int input = rstd_input(test->shape.op);
     for (int64_t i = 0; input >= 0 && i < test->operands.in[input].count; i++)
         largest = fmax(largest, test->in[input][i]);
@@ -536,6 +549,9 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_position_grad:
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_rms_norm_grad_weight:
+    case WEIR__OP_batch_norm:
+    case WEIR__OP_batch_norm_sums:
+    case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_weight: return (double)(shape->rows * shape->tokens);
     case WEIR__OP_attention:
     case WEIR__OP_attention_grad: return (double)(shape->tokens + shape->width / shape->heads);
@@ -565,6 +581,7 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_rms_norm_grad_input:
+    case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
     case WEIR__OP_linear:
@@ -581,6 +598,8 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_instance_norm:
     case WEIR__OP_instance_norm_act:
     case WEIR__OP_instance_norm_grad_weight:
+    case WEIR__OP_batch_norm:
+    case WEIR__OP_batch_norm_sums:
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
     case WEIR__OP_conv2d_grad_weight: return sqrt(sum_length(&test->shape));
@@ -622,6 +641,9 @@ static double steepness(const struct kernel_results *wanted) {
     bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_add_layer_norm ||
                    op == WEIR__OP_instance_norm || op == WEIR__OP_instance_norm_act;
     if (op == WEIR__OP_rms_norm) return kernel_largest(wanted, 1, 1);
+    if (op == WEIR__OP_batch_norm)
+        return steepest(wanted->out[2], wanted->test->operands.out[2].count,
+                        wanted->test->shape.eps);
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);
 }
 

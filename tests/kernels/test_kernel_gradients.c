@@ -15,7 +15,8 @@
 #define TOLERANCE 0x1p-26
 
 /** Where an input of a gradient op comes from. */
-enum source { NONE, DY, IN0, IN1, IN2, OUT0, OUT1, OUT2, OUT3 };
+/* SUM: of batch norm's. */
+enum source { NONE, DY, IN0, IN1, IN2, OUT0, OUT1, OUT2, OUT3, SUM0, SUM1 };
 
 /** Output `output` of op `gradient` is L's gradient by input `by` of op `forward`. */
 struct pair {
@@ -74,6 +75,9 @@ static const struct pair pairs[] = {
     PAIR(instance_norm, instance_norm_grad_weight, 1, 0, DY, IN0, OUT1, OUT2),
     PAIR(instance_norm, instance_norm_grad_weight, 2, 1, DY, IN0, OUT1, OUT2),
     PAIR(instance_norm_act, instance_norm_act_grad, 0, 0, DY, OUT0, IN0, OUT1, OUT2),
+    PAIR(batch_norm, batch_norm_grad_input, 0, 0, DY, IN0, OUT1, OUT2, SUM0, SUM1, IN1),
+    PAIR(batch_norm, batch_norm_grad_weight, 1, 0, SUM0, SUM1),
+    PAIR(batch_norm, batch_norm_grad_weight, 2, 1, SUM0, SUM1),
     PAIR(max_pool2d, max_pool2d_grad, 0, 0, DY, IN0),
     PAIR(avg_pool2d, avg_pool2d_grad, 0, 0, DY),
     PAIR(upsample, upsample_grad, 0, 0, DY),
@@ -127,6 +131,7 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
     if (pair->forward == WEIR__OP_conv2d_grad_input) shape.has_bias = false;
     if (pair->gradient == WEIR__OP_rms_norm_grad_input) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_instance_norm) shape.has_bias = variant == 0;
+    if (pair->gradient == WEIR__OP_batch_norm_grad_input) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_dropout && variant == 1) shape.channels = 3;
     if (pair->gradient == WEIR__OP_copy) shape.width = variant == 1 ? 1 : 11;
     if (strncmp(weir__op_name(pair->forward), "bias_", 5) == 0)
@@ -159,10 +164,27 @@ static double objective(const struct kernel_case *forward, const double *dy) {
     return sum;
 }
 
+/** What batch_norm_sums makes of the forward case. */
+static void take_sums(const struct kernel_case *forward, const double *dy,
+                      const struct kernel_results *results, struct kernel_case *sums,
+                      struct kernel_results *made) {
+    struct weir__op_shape shape = forward->shape;
+    const double *from[] = {dy, forward->in[0], results->out[1], results->out[2]};
+    shape.op = WEIR__OP_batch_norm_sums;
+    kernel_case_empty(sums, &shape);
+    for (int i = 0; i < 4; i++)
+        memcpy(sums->in[i], from[i], (size_t)sums->operands.in[i].count * sizeof(double));
+    EXPECT_STATUS(kernel_run(sums, KERNEL_F64, 0, made), WEIR_OK);
+}
+
 /** Copies what the gradient op takes. */
 static void fill_gradient(struct kernel_case *gradient, const struct pair *pair,
                           const struct kernel_case *forward, const double *dy,
                           const struct kernel_results *results) {
+    bool batch = pair->forward == WEIR__OP_batch_norm;
+    struct kernel_case sums;
+    struct kernel_results made;
+    if (batch) take_sums(forward, dy, results, &sums, &made);
     for (int i = 0; i < KERNEL_INS; i++) {
         enum source source = pair->sources[i];
         size_t count = (size_t)gradient->operands.in[i].count;
@@ -173,13 +195,17 @@ static void fill_gradient(struct kernel_case *gradient, const struct pair *pair,
         }
         const double *from = source == DY    ? dy
                              : source < OUT0 ? forward->in[source - IN0]
-                                             : results->out[source - OUT0];
+                             : source < SUM0 ? results->out[source - OUT0]
+                                             : made.out[source - SUM0];
         memcpy(gradient->in[i], from, count * sizeof(double));
     }
     gradient->seed = forward->seed;
     gradient->mini_batch = forward->mini_batch;
     gradient->row_first = forward->row_first;
     gradient->loss_weight = forward->loss_weight;
+    if (!batch) return;
+    kernel_results_clean_up(&made);
+    kernel_case_clean_up(&sums);
 }
 
 static void compare(const struct pair *pair, struct kernel_case *forward, const double *dy,

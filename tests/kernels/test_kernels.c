@@ -93,8 +93,8 @@ static void rotate(struct kernel_case *test) {
 /** Whether a row's results depend on nothing but its own numbers and parameters. */
 static bool rows_stand_alone(const struct kernel_case *test) {
     for (int i = 0; i < KERNEL_INS; i++)
-        if (test->index[i] != NULL) return false;
-    return test->place == NULL && !test->operands.accumulates &&
+        if (test->index[i] != NULL || test->operands.in[i].wide) return false;
+    return !test->operands.out[1].wide && test->place == NULL && !test->operands.accumulates &&
            test->operands.out[0].kind != OPERAND_LOSS;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "toys/operands.h"
 #include "net/cpu/cpu.h"
+#include "net/moments.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,8 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
     { OPERAND_REAL, size, true, true, true }
 #define MOMENT(size)                                                                               \
     { OPERAND_REAL, size, false, true, false }
+#define WIDE(size)                                                                                 \
+    { OPERAND_REAL, size, true, true, false, true }
 #define INDEX                                                                                      \
     { OPERAND_INDEX, n.m, false, false, false }
 #define LOSS                                                                                       \
@@ -147,6 +150,7 @@ static struct operands operands_of_windows(const struct weir__op_shape *shape) {
 static struct operands operands_of_channels(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t affine = shape->has_bias ? n.c : 0, moments = n.elements;
+    int64_t running = shape->tracks ? n.c : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_softmax] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_softmax_grad] = {{REAL(n.width), REAL(n.width)}, {REAL(n.width)}, false},
@@ -178,6 +182,23 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
                                               MOMENT(moments), MOMENT(moments)},
                                              {REAL(n.width)},
                                              false},
+        [WEIR__OP_batch_norm] = {{REAL(n.width), SHARED(affine), SHARED(affine), SHARED(running),
+                                  SHARED(running)},
+                                 {REAL(n.width), WIDE(n.c), WIDE(n.c)},
+                                 false},
+        [WEIR__OP_batch_norm_sums] = {{REAL(n.width), REAL(n.width), WIDE(n.c), WIDE(n.c)},
+                                      {WIDE(n.c), WIDE(n.c)},
+                                      false},
+        [WEIR__OP_batch_norm_grad_input] = {{REAL(n.width), REAL(n.width), WIDE(n.c), WIDE(n.c),
+                                             WIDE(n.c), WIDE(n.c), SHARED(affine)},
+                                            {REAL(n.width)},
+                                            false},
+        [WEIR__OP_batch_norm_grad_weight] = {{WIDE(n.c), WIDE(n.c)},
+                                             {SHARED(n.c), SHARED(n.c)},
+                                             true},
+        [WEIR__OP_batch_norm_statistics] = {{WIDE(n.c), WIDE(n.c), SHARED(n.c)},
+                                            {SHARED(weir__moment_numbers(n.c))},
+                                            true},
         [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX},
                                     {LOSS, MOMENT(n.m), MOMENT(n.m)},
                                     false},

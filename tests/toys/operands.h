@@ -6,7 +6,7 @@
 #include "net/kernel.h"
 
 /** Operands at most; sequences in the cache of a case. */
-enum { KERNEL_INS = 6, KERNEL_OUTS = 4, KERNEL_SEQUENCES = 3 };
+enum { KERNEL_INS = 7, KERNEL_OUTS = 4, KERNEL_SEQUENCES = 3 };
 
 /** OPERAND_CACHE stands among the outputs, though it is call->cache: `old` is what it held before,
  * the result what it holds after. */
@@ -18,6 +18,7 @@ struct operand {
     bool shared; /**< the same for all rows of the micro-batch */
     bool single; /**< F32 where the kernel's dtype is BF16: parameters, statistics */
     bool packed; /**< rounded to BF16 all the same, before it is used: a product's weights */
+    bool wide;   /**< F64 whatever the kernel's dtype */
 };
 
 /** What net/kernel.h says of an op's operands. */

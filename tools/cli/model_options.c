@@ -2,6 +2,7 @@
 /* One table of options, one function per built-in model. */
 #include "cli/model_options.h"
 #include "base/base.h"
+#include "weir_models.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -9,13 +10,15 @@
 
 #define AT(member) offsetof(struct model_options, member)
 
-static const char *const model_names[] = {"gpt", "unet", NULL};
+static const char *const model_names[] = {"gpt", "unet", "resnet101", "amoebanetd", NULL};
 
 const struct arg_option model_option_list[] = {
-    {"model", ARG_TEXT, AT(model), "gpt (of bytes), unet, or a file of layers that ends in .json",
+    {"model", ARG_TEXT, AT(model),
+     "gpt (of bytes), unet, resnet101, amoebanetd, or a file of layers that ends in .json",
      .value = "NAME|FILE", .fallback = "gpt", .choices = model_names},
-    {"layers", ARG_U32, AT(layers), "gpt: transformer blocks", .value = "N", .fallback = "4",
-     .least = 1, .most = 250},
+    {"layers", ARG_U32, AT(layers),
+     "gpt: transformer blocks; amoebanetd: normal cells, a multiple of 3, by default 18",
+     .value = "N", .fallback = "4", .least = 1, .most = 250},
     {"width", ARG_U32, AT(width), "gpt: numbers per token", .value = "N", .fallback = "256",
      .least = 1, .most = 65536},
     {"heads", ARG_U32, AT(heads), "gpt: attention heads; they divide the width", .value = "N",
@@ -41,8 +44,13 @@ const struct arg_option model_option_list[] = {
      .fallback = "3", .least = 1, .most = 1048576},
     {"out-channels", ARG_U32, AT(out_channels), "unet: channels of the masks", .value = "N",
      .fallback = "1", .least = 1, .most = 1048576},
-    {"image-size", ARG_TEXT, AT(image_size), "where there are no data to take it from",
-     .value = "N|HxW", .fallback = "192", .unit = "pixels"},
+    {"filters", ARG_U32, AT(filters), "amoebanetd: four times the channels of the first layer",
+     .value = "D", .fallback = "256", .least = 8, .most = 16384},
+    {"classes", ARG_U32, AT(classes), "resnet101, amoebanetd: what images are told apart by",
+     .value = "N", .fallback = "1000", .least = 1, .most = 1048576},
+    {"image-size", ARG_TEXT, AT(image_size),
+     "where there are no data to take it from; of unet by default 192, else 224", .value = "N|HxW",
+     .unit = "pixels"},
     {"freeze", ARG_LIST, AT(freeze),
      "parameters that do not learn: names with * and ?, such as 'h.0.*'", .value = "PATTERN,..."},
 };
@@ -51,16 +59,28 @@ const uint32_t model_option_count = sizeof model_option_list / sizeof model_opti
 /* ---- which options belong to which model ---- */
 
 /** Bits of the models that take an option. */
-enum { GPT = 1, UNET = 2, FILE_MODEL = 4 };
+enum { GPT = 1, UNET = 2, FILE_MODEL = 4, RESNET = 8, AMOEBANET = 16 };
 
 static const struct {
     const char *option;
     unsigned models;
 } takers[] = {
-    {"layers", GPT},        {"width", GPT},       {"heads", GPT},          {"context", GPT},
-    {"vocab", GPT},         {"tied", GPT},        {"untied", GPT},         {"dropout", GPT | UNET},
-    {"depth", UNET},        {"num-convs", UNET},  {"base-channels", UNET}, {"in-channels", UNET},
-    {"out-channels", UNET}, {"image-size", UNET},
+    {"layers", GPT | AMOEBANET},
+    {"width", GPT},
+    {"heads", GPT},
+    {"context", GPT},
+    {"vocab", GPT},
+    {"tied", GPT},
+    {"untied", GPT},
+    {"dropout", GPT | UNET},
+    {"depth", UNET},
+    {"num-convs", UNET},
+    {"base-channels", UNET},
+    {"in-channels", UNET},
+    {"out-channels", UNET},
+    {"filters", AMOEBANET},
+    {"classes", RESNET | AMOEBANET},
+    {"image-size", UNET | RESNET | AMOEBANET},
 };
 
 static int check_given(const struct model_options *options, const struct args *args, unsigned model,
@@ -82,7 +102,9 @@ static int check_given(const struct model_options *options, const struct args *a
 /* ---- models ---- */
 
 static int build_gpt(const struct model_options *options, const struct args *args,
-                     struct weir_faults *faults, struct weir_model **model) {
+                     const struct model_data *data, struct weir_faults *faults,
+                     struct weir_model **model) {
+    (void)data;
     struct weir_gpt_options gpt = WEIR_GPT_OPTIONS_INIT;
     gpt.layers = options->layers;
     gpt.width = options->width;
@@ -95,15 +117,15 @@ static int build_gpt(const struct model_options *options, const struct args *arg
 }
 
 /** "96" or "96x128" (height x width). */
-static bool parse_image_size(const char *text, struct weir_unet_options *unet) {
+static bool parse_image_size(const char *text, uint32_t size[2]) {
     char *end;
     if (text[0] < '0' || text[0] > '9') return false;
     unsigned long height = strtoul(text, &end, 10), width = height;
     if (*end == 'x' && end[1] >= '0' && end[1] <= '9') width = strtoul(end + 1, &end, 10);
     if (*end != '\0' || height < 1 || width < 1 || height > 1u << 20 || width > 1u << 20)
         return false;
-    unet->height = (uint32_t)height;
-    unet->width = (uint32_t)width;
+    size[0] = (uint32_t)height;
+    size[1] = (uint32_t)width;
     return true;
 }
 
@@ -119,35 +141,49 @@ static void check_against_data(const struct args *args, const char *option, uint
                         value, (long long)of_data);
 }
 
-static int build_unet(const struct model_options *options, const struct args *args,
-                      const struct model_data *data, struct weir_faults *faults,
-                      struct weir_model **model) {
-    struct weir_unet_options unet = WEIR_UNET_OPTIONS_INIT;
-    unet.depth = options->depth;
-    unet.num_convs = options->num_convs;
-    unet.base_channels = options->base_channels;
-    unet.in_channels = options->in_channels;
-    unet.out_channels = options->out_channels;
-    if (args_given(args, "dropout")) unet.dropout = options->dropout;
-    if (!parse_image_size(options->image_size, &unet)) {
+/** Height and width: the option's, the data's where there are any, else as they are. */
+static int find_image_size(const struct model_options *options, const struct args *args,
+                           const struct model_data *data, struct weir_faults *faults,
+                           uint32_t size[2]) {
+    bool given = options->image_size != NULL;
+    if (given && !parse_image_size(options->image_size, size)) {
         weir_faults_add(faults,
                         "--image-size %.40s: not a size: write it like 192, or HEIGHTxWIDTH like "
                         "96x128, up to 1048576",
                         options->image_size);
         return WEIR_ERR_ARGUMENT;
     }
+    if (data == NULL || !is_image(data->input)) return WEIR_OK;
+    const int64_t *shape = data->input->shape;
+    if (given && (size[0] != (uint64_t)shape[1] || size[1] != (uint64_t)shape[2]))
+        weir_faults_add(faults,
+                        "--image-size is %ux%u, but the data are %lldx%lld: leave the "
+                        "option away",
+                        size[0], size[1], (long long)shape[1], (long long)shape[2]);
+    size[0] = (uint32_t)shape[1];
+    size[1] = (uint32_t)shape[2];
+    return WEIR_OK;
+}
+
+static int build_unet(const struct model_options *options, const struct args *args,
+                      const struct model_data *data, struct weir_faults *faults,
+                      struct weir_model **model) {
+    struct weir_unet_options unet = WEIR_UNET_OPTIONS_INIT;
+    uint32_t size[] = {unet.height, unet.width};
+    unet.depth = options->depth;
+    unet.num_convs = options->num_convs;
+    unet.base_channels = options->base_channels;
+    unet.in_channels = options->in_channels;
+    unet.out_channels = options->out_channels;
+    if (args_given(args, "dropout")) unet.dropout = options->dropout;
+    int status = find_image_size(options, args, data, faults, size);
+    if (status != WEIR_OK) return status;
+    unet.height = size[0];
+    unet.width = size[1];
     if (data != NULL && is_image(data->input)) {
-        const int64_t *shape = data->input->shape;
-        check_against_data(args, "in-channels", unet.in_channels, shape[0], faults);
-        unet.in_channels = (uint32_t)shape[0];
-        if (args_given(args, "image-size") &&
-            (unet.height != (uint64_t)shape[1] || unet.width != (uint64_t)shape[2]))
-            weir_faults_add(faults,
-                            "--image-size is %ux%u, but the data are %lldx%lld: leave the "
-                            "option away",
-                            unet.height, unet.width, (long long)shape[1], (long long)shape[2]);
-        unet.height = (uint32_t)shape[1];
-        unet.width = (uint32_t)shape[2];
+        int64_t channels = data->input->shape[0];
+        check_against_data(args, "in-channels", unet.in_channels, channels, faults);
+        unet.in_channels = (uint32_t)channels;
     }
     if (data != NULL && is_image(data->target)) {
         check_against_data(args, "out-channels", unet.out_channels, data->target->shape[0], faults);
@@ -156,30 +192,81 @@ static int build_unet(const struct model_options *options, const struct args *ar
     return weir_model_unet(NULL, &unet, faults, model);
 }
 
+static int build_resnet(const struct model_options *options, const struct args *args,
+                        const struct model_data *data, struct weir_faults *faults,
+                        struct weir_model **model) {
+    struct weir_resnet_options resnet = WEIR_RESNET_OPTIONS_INIT;
+    uint32_t size[] = {resnet.height, resnet.width};
+    int status = find_image_size(options, args, data, faults, size);
+    if (status != WEIR_OK) return status;
+    resnet.classes = options->classes;
+    resnet.height = size[0];
+    resnet.width = size[1];
+    return weir_model_resnet101(NULL, &resnet, faults, model);
+}
+
+static int build_amoebanet(const struct model_options *options, const struct args *args,
+                           const struct model_data *data, struct weir_faults *faults,
+                           struct weir_model **model) {
+    struct weir_amoebanet_options amoebanet = WEIR_AMOEBANET_OPTIONS_INIT;
+    uint32_t size[] = {amoebanet.height, amoebanet.width};
+    int status = find_image_size(options, args, data, faults, size);
+    if (status != WEIR_OK) return status;
+    if (args_given(args, "layers")) amoebanet.layers = options->layers;
+    amoebanet.filters = options->filters;
+    amoebanet.classes = options->classes;
+    amoebanet.height = size[0];
+    amoebanet.width = size[1];
+    return weir_model_amoebanetd(NULL, &amoebanet, faults, model);
+}
+
+static int build_file(const struct model_options *options, const struct args *args,
+                      const struct model_data *data, struct weir_faults *faults,
+                      struct weir_model **model) {
+    (void)args, (void)data;
+    return weir_model_read(NULL, options->model, faults, model);
+}
+
+/** What builds --model, and its bit. */
+struct model_kind {
+    const char *name;
+    unsigned bit;
+    int (*build)(const struct model_options *options, const struct args *args,
+                 const struct model_data *data, struct weir_faults *faults,
+                 struct weir_model **model);
+};
+static const struct model_kind kinds[] = {{"gpt", GPT, build_gpt},
+                                          {"unet", UNET, build_unet},
+                                          {"resnet101", RESNET, build_resnet},
+                                          {"amoebanetd", AMOEBANET, build_amoebanet}};
+static const struct model_kind file_kind = {"", FILE_MODEL, build_file};
+
+/** NULL: there is none of that name. */
+static const struct model_kind *find_kind(const char *name) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(name, kinds[i].name) == 0) return &kinds[i];
+    return strchr(name, '/') != NULL || weir__text_ends(name, ".json") ? &file_kind : NULL;
+}
+
 bool model_options_is_file(const struct model_options *options) {
-    const char *name = options->model;
-    bool known = strcmp(name, "gpt") == 0 || strcmp(name, "unet") == 0;
-    return !known && (strchr(name, '/') != NULL || weir__text_ends(name, ".json"));
+    return find_kind(options->model) == &file_kind;
 }
 
 static int build(const struct model_options *options, const struct args *args,
                  const struct model_data *data, struct weir_faults *faults,
                  struct weir_model **model) {
-    bool gpt = strcmp(options->model, "gpt") == 0, unet = strcmp(options->model, "unet") == 0;
-    bool file = model_options_is_file(options);
-    if (!gpt && !unet && !file) {
+    const struct model_kind *kind = find_kind(options->model);
+    if (kind == NULL) {
         const char *near = weir__nearest(options->model, model_names);
         weir_faults_add(faults,
-                        "--model %.80s is not known%s%s%s: choose gpt or unet, or name a file that "
-                        "ends in .json",
+                        "--model %.80s is not known%s%s%s: choose gpt, unet, resnet101 or "
+                        "amoebanetd, or name a file that ends in .json",
                         options->model, near != NULL ? " (did you mean " : "",
                         near != NULL ? near : "", near != NULL ? "?)" : "");
         return WEIR_ERR_ARGUMENT;
     }
-    int status = check_given(options, args, gpt ? GPT : unet ? UNET : FILE_MODEL, faults);
-    int built = gpt    ? build_gpt(options, args, faults, model)
-                : unet ? build_unet(options, args, data, faults, model)
-                       : weir_model_read(NULL, options->model, faults, model);
+    int status = check_given(options, args, kind->bit, faults);
+    int built = kind->build(options, args, data, faults, model);
     if (built == WEIR_OK && status != WEIR_OK) {
         weir_model_destroy(*model);
         *model = NULL;

@@ -12,7 +12,8 @@ struct model_options {
     const char *model;
     uint32_t layers, width, heads, context, vocab;
     uint32_t depth, num_convs, base_channels, in_channels, out_channels;
-    const char *image_size;
+    uint32_t filters, classes;
+    const char *image_size; /**< NULL: not given */
     bool tied;
     double dropout;
     struct arg_texts freeze;

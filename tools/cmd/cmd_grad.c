@@ -52,6 +52,7 @@ struct grad {
     void *output, *input_grad;
     struct weir_tensor input_spec, target_spec, output_spec;
     int64_t rows;
+    bool moves; /* there are statistics, which a step moves */
     struct weir__safetensors_item *items;
     uint32_t item_count, item_capacity;
     uint32_t gradients_begin, gradients_end; /* items whose data are the command's own */
@@ -197,6 +198,7 @@ static int find_output(struct grad *g) {
     if (facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir_model_infer(g->model, g->options.dtype, facts, g->faults);
     g->output_spec = layers > 0 ? facts[layers - 1].output : g->input_spec;
+    for (uint32_t i = 0; i < layers; i++) g->moves |= facts[i].statistics > 0;
     free(facts);
     return status;
 }
@@ -259,15 +261,14 @@ static int add_loss(struct grad *g, double loss) {
 }
 
 /* A GPU's memory cannot be written to a file: the item has a copy, to the end of the command. */
-static int read_gradient(struct grad *g, const struct weir_parameter *parameter,
-                         struct weir__safetensors_item *item) {
+static int read_numbers(struct grad *g, const struct weir_parameter *parameter, const void *from,
+                        struct weir__safetensors_item *item) {
     size_t bytes = (size_t)parameter->count * weir_dtype_bytes(parameter->dtype);
     void *copy = malloc(bytes);
     if (copy == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     item->data = copy;
     g->gradients_end = g->item_count;
-    return weir_pipe_read(weir_net_pipe(g->net), parameter->stage, copy, parameter->gradient,
-                          bytes);
+    return weir_pipe_read(weir_net_pipe(g->net), parameter->stage, copy, from, bytes);
 }
 
 static int add_gradients(struct grad *g) {
@@ -276,12 +277,14 @@ static int add_gradients(struct grad *g) {
         struct weir_parameter parameter;
         int status = weir_net_parameter(g->net, i, &parameter);
         if (status != WEIR_OK) return status;
-        if (parameter.frozen) continue;
-        struct weir__safetensors_item *item = add_item(g, "grad.", parameter.name, parameter.dtype);
+        if (parameter.frozen && !parameter.statistic) continue;
+        const char *prefix = parameter.statistic ? "buffer." : "grad.";
+        struct weir__safetensors_item *item = add_item(g, prefix, parameter.name, parameter.dtype);
         if (item == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         item->rank = parameter.rank;
         memcpy(item->shape, parameter.shape, sizeof parameter.shape);
-        status = read_gradient(g, &parameter, item);
+        status = read_numbers(g, &parameter,
+                              parameter.statistic ? parameter.data : parameter.gradient, item);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -324,7 +327,7 @@ static int step(struct grad *g, double *loss) {
     batch.target = g->target_data;
     batch.output = g->output;
     batch.input_grad = g->input_grad;
-    batch.no_update = true;
+    batch.no_update = !g->moves;
     int status = weir_net_step(g->net, &batch, &result);
     *loss = result.loss;
     if (status == WEIR_ERR_NONFINITE || status == WEIR_OK) return WEIR_OK;
@@ -332,10 +335,12 @@ static int step(struct grad *g, double *loss) {
     return status;
 }
 
-/* All but the pipeline's own options, which a search may choose. */
+/* All but the pipeline's own options, which a search may choose. Statistics move when parameters
+ * do: then by nothing. */
 static void fill_options(struct grad *g, struct weir_net_options *options) {
     options->pipe.rows = g->rows;
-    options->optimizer.kind = WEIR_OPTIMIZER_NONE;
+    options->optimizer = (struct weir_optimizer){.kind = WEIR_OPTIMIZER_NONE};
+    if (g->moves) options->optimizer.kind = WEIR_OPTIMIZER_SGD;
     options->input_grads = weir_dtype_is_float(g->input_spec.dtype);
 }
 
@@ -364,13 +369,13 @@ static int run(struct grad *g, const struct args *args) {
     if (opened == WEIR_OK) opened = find_data(g);
     if (status != WEIR_OK) return status;
     if (opened != WEIR_OK || g->faults->count > 0) return opened;
+    if ((status = find_output(g)) != WEIR_OK) return status;
     status = choose(g, args);
     if (status != WEIR_OK || g->faults->count > 0) return status;
     fill_options(g, &g->options);
     status = pipe_balance(&g->values->pipe, g->model, g->values->plan == 1, &g->storage,
                           &g->options, stderr, g->faults);
     if (status != WEIR_OK) return status;
-    if ((status = find_output(g)) != WEIR_OK) return status;
     if ((status = take_memory(g)) != WEIR_OK) return status;
     status = weir_net_new(g->model, &g->options, g->faults, &g->net);
     if (status != WEIR_OK) return status;

@@ -28,7 +28,7 @@ static void print_layers(FILE *to, const struct train *t) {
         for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
             struct weir_parameter p;
             if (weir_net_parameter(t->net, i, &p) != WEIR_OK || p.stage != s) continue;
-            numbers += p.count;
+            numbers += p.statistic ? 0 : p.count;
             bytes += p.count * weir_dtype_bytes(p.dtype);
         }
         char layers[32], where[160], host[80] = "";

@@ -134,8 +134,9 @@ struct weir_value *weir__output_number(struct weir_builder *builder, struct weir
     return value;
 }
 
-void weir__output_accumulator(struct weir_builder *builder, struct weir__node *node,
-                              const struct weir_value *parameter) {
+/** `count` numbers of no row; of 0, shaped as the parameter. */
+static void add_accumulator(struct weir_builder *builder, struct weir__node *node,
+                            const struct weir_value *parameter, int64_t count) {
     if (builder->status != WEIR_OK) return;
     assert(parameter->source == WEIR__FROM_PARAMETER);
     struct weir__graph *graph = builder->graph;
@@ -146,13 +147,27 @@ void weir__output_accumulator(struct weir_builder *builder, struct weir__node *n
         return;
     }
     graph->accumulators = list;
-    struct weir_value *value = weir__output_exact(builder, node, parameter->rank, parameter->shape);
+    struct weir_value *value =
+        count > 0 ? weir__output_exact(builder, node, 1, &count)
+                  : weir__output_exact(builder, node, parameter->rank, parameter->shape);
     if (value == NULL) return;
     value->batched = false;
     /* Of two that one kernel makes, the frozen one's goes to workspace. */
     if (!parameter->requires_grad) return;
     value->accumulator = graph->accumulator_count;
-    graph->accumulators[graph->accumulator_count++].parameter = parameter->index;
+    graph->accumulators[graph->accumulator_count++] = (struct weir__accumulator){
+        .parameter = parameter->index, .count = (uint64_t)weir__value_count(value)};
+}
+
+void weir__output_accumulator(struct weir_builder *builder, struct weir__node *node,
+                              const struct weir_value *parameter) {
+    add_accumulator(builder, node, parameter, 0);
+}
+
+void weir__output_moments(struct weir_builder *builder, struct weir__node *node,
+                          const struct weir_value *running_mean, int64_t count) {
+    assert(count > 0);
+    add_accumulator(builder, node, running_mean, count);
 }
 
 /* ---- values without a kernel ---- */
@@ -279,9 +294,8 @@ static bool parameter_fits(struct weir_builder *builder, const char *local, uint
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
     assert(index < builder->network->parameter_count);
     const struct weir__parameter_decl *parameter = &builder->network->parameters[index];
-    struct weir_tensor tensor = {.dtype = weir__exact_dtype(builder->dtype),
-                                 .rank = parameter->rank,
-                                 .differentiable = !parameter->frozen};
+    struct weir_tensor tensor = {
+        .dtype = parameter->dtype, .rank = parameter->rank, .differentiable = !parameter->frozen};
     memcpy(tensor.shape, parameter->shape, sizeof tensor.shape);
     struct weir_value *value =
         weir__graph_value(builder->graph, WEIR__FROM_PARAMETER, index, &tensor);
@@ -316,24 +330,43 @@ static struct weir_value *add_parameter(struct weir_builder *builder,
     return value;
 }
 
+/** `given` without its names and places. */
+static struct weir_value *new_parameter(struct weir_builder *builder, const char *local,
+                                        const struct weir__parameter_decl *given) {
+    if (builder->status != WEIR_OK) return NULL;
+    if (!parameter_fits(builder, local, given->rank, given->shape)) return NULL;
+    struct weir__parameter_decl parameter = *given;
+    parameter.name = full_name(builder, local);
+    if (parameter.name == NULL) return NULL;
+    add_name(builder, parameter.name);
+    if (builder->status != WEIR_OK) return NULL;
+    parameter.local = local;
+    parameter.layer = builder->layer_index;
+    parameter.stage = builder->stage;
+    parameter.original = WEIR__NONE;
+    parameter.frozen |= is_frozen(builder, parameter.name);
+    return add_parameter(builder, &parameter);
+}
+
 struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
                                   const int64_t *shape, struct weir_init init) {
-    if (builder->status != WEIR_OK) return NULL;
-    if (!parameter_fits(builder, local, rank, shape)) return NULL;
-    const char *name = full_name(builder, local);
-    if (name == NULL) return NULL;
-    add_name(builder, name);
-    if (builder->status != WEIR_OK) return NULL;
-    struct weir__parameter_decl parameter = {.name = name,
-                                             .local = local,
-                                             .layer = builder->layer_index,
-                                             .stage = builder->stage,
-                                             .rank = rank,
-                                             .init = init,
-                                             .frozen = is_frozen(builder, name),
-                                             .original = WEIR__NONE};
-    memcpy(parameter.shape, shape, rank * sizeof shape[0]);
-    return add_parameter(builder, &parameter);
+    struct weir__parameter_decl given = {
+        .dtype = weir__exact_dtype(builder->dtype), .rank = rank, .init = init};
+    if (rank <= WEIR_RANK_MAX) memcpy(given.shape, shape, rank * sizeof shape[0]);
+    return new_parameter(builder, local, &given);
+}
+
+struct weir_value *weir__statistic(struct weir_builder *builder, const char *local,
+                                   enum weir_dtype dtype, uint32_t rank, const int64_t *shape,
+                                   struct weir_init init, const struct weir__running *running) {
+    assert(rank <= 1 && running != NULL);
+    struct weir__parameter_decl given = {
+        .dtype = dtype, .rank = rank, .init = init, .frozen = true, .running = running};
+    if (rank > 0) given.shape[0] = shape[0];
+    struct weir_value *value = new_parameter(builder, local, &given);
+    if (value == NULL) return NULL;
+    value->requires_grad = !is_frozen(builder, builder->network->parameters[value->index].name);
+    return value;
 }
 
 /** This stage's copy: the list's last with that original, since a stage's are neighbours. */

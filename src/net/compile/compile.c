@@ -75,23 +75,49 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
 
 /* ---- memory of parameters ---- */
 
+/** Where the next bytes begin in the stage's parameters. */
+static int take_bytes(struct weir__stage_graph *stage, size_t bytes, size_t *offset) {
+    *offset = stage->parameter_bytes;
+    if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
+    return weir__add(stage->parameter_bytes, bytes, &stage->parameter_bytes) ? WEIR_OK
+                                                                             : WEIR_ERR_OVERFLOW;
+}
+
 static int place_parameter(struct weir__network *network, struct weir__stage_graph *stage,
                            uint32_t index) {
     assert(index - stage->parameter_first < stage->parameter_count);
     struct weir__parameter_decl *parameter = &network->parameters[index];
     size_t bytes;
     int status = weir__value_bytes(parameter->value, 1, &bytes);
+    return status == WEIR_OK ? take_bytes(stage, bytes, &parameter->offset) : status;
+}
+
+static size_t accumulator_bytes(const struct weir__network *network,
+                                const struct weir__accumulator *accumulator) {
+    const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
+    return (size_t)accumulator->count * weir_dtype_bytes(parameter->dtype); /* a value's: it fits */
+}
+
+/** Statistics that move lie where their moments do among the gradients, which are longer: so what
+ * has the sums of a piece of the gradients can make the same piece of the parameters of it. */
+static int place_moments(struct weir__network *network, struct weir__stage_graph *stage,
+                         struct weir__accumulator *moments) {
+    const struct weir__running *running = network->parameters[moments->parameter].running;
+    const uint32_t own[] = {running->mean, running->variance, running->batches};
+    size_t begin = stage->parameter_bytes, end, unused;
+    int status = WEIR_OK;
+    for (size_t i = 0; i < WEIR__COUNT_OF(own) && status == WEIR_OK; i++)
+        status = place_parameter(network, stage, own[i]);
     if (status != WEIR_OK) return status;
-    parameter->offset = stage->parameter_bytes;
-    if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
-    return weir__add(stage->parameter_bytes, bytes, &stage->parameter_bytes) ? WEIR_OK
-                                                                             : WEIR_ERR_OVERFLOW;
+    moments->offset = begin;
+    if (!weir__add(begin, accumulator_bytes(network, moments), &end)) return WEIR_ERR_OVERFLOW;
+    assert(end > stage->parameter_bytes);
+    return take_bytes(stage, end - stage->parameter_bytes, &unused);
 }
 
 /** The first use's accumulator is the parameter's gradient itself, the others follow behind all. */
 static int place_accumulators(struct weir__network *network, struct weir__stage_graph *stage) {
     struct weir__graph *graph = &stage->graph;
-    stage->gradient_bytes = stage->trainable_bytes;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         struct weir__accumulator *accumulator = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
@@ -100,9 +126,7 @@ static int place_accumulators(struct weir__network *network, struct weir__stage_
             first &= graph->accumulators[k].parameter != accumulator->parameter;
         accumulator->offset = first ? parameter->offset : stage->gradient_bytes;
         if (first) continue;
-        size_t bytes;
-        int status = weir__value_bytes(parameter->value, 1, &bytes);
-        if (status != WEIR_OK) return status;
+        size_t bytes = accumulator_bytes(network, accumulator);
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
         if (!weir__add(stage->gradient_bytes, bytes, &stage->gradient_bytes))
             return WEIR_ERR_OVERFLOW;
@@ -110,17 +134,32 @@ static int place_accumulators(struct weir__network *network, struct weir__stage_
     return WEIR_OK;
 }
 
+/** Whether steps move it: then its mean has an accumulator. */
+static bool moves(const struct weir__network *network, const struct weir__stage_graph *stage,
+                  uint32_t parameter) {
+    const struct weir__running *running = network->parameters[parameter].running;
+    for (uint32_t i = 0; running != NULL && i < stage->graph.accumulator_count; i++)
+        if (stage->graph.accumulators[i].parameter == running->mean) return true;
+    return false;
+}
+
+/** What learns, then statistics that move, then the rest: gradients end before that. */
 static int place_parameters(struct weir__network *network, struct weir__stage_graph *stage) {
     uint32_t begin = stage->parameter_first, end = begin + stage->parameter_count;
-    for (int frozen = 0; frozen <= 1; frozen++) {
-        for (uint32_t p = begin; p < end; p++) {
-            if (network->parameters[p].frozen != (frozen == 1)) continue;
-            int status = place_parameter(network, stage, p);
-            if (status != WEIR_OK) return status;
-        }
-        if (frozen == 0) stage->trainable_bytes = stage->parameter_bytes;
+    int status = WEIR_OK;
+    for (uint32_t p = begin; p < end && status == WEIR_OK; p++)
+        if (!network->parameters[p].frozen) status = place_parameter(network, stage, p);
+    stage->trainable_bytes = stage->parameter_bytes;
+    for (uint32_t i = 0; i < stage->graph.accumulator_count && status == WEIR_OK; i++) {
+        struct weir__accumulator *accumulator = &stage->graph.accumulators[i];
+        if (network->parameters[accumulator->parameter].running != NULL)
+            status = place_moments(network, stage, accumulator);
     }
-    return place_accumulators(network, stage);
+    stage->gradient_bytes = stage->parameter_bytes;
+    for (uint32_t p = begin; p < end && status == WEIR_OK; p++)
+        if (network->parameters[p].frozen && !moves(network, stage, p))
+            status = place_parameter(network, stage, p);
+    return status == WEIR_OK ? place_accumulators(network, stage) : status;
 }
 
 /* ---- stages ---- */

@@ -14,6 +14,10 @@ static int fill_facts(const struct weir__network *network, uint32_t layer,
         const struct weir__parameter_decl *parameter =
             &network->parameters[stage->parameter_first + i];
         if (parameter->original != WEIR__NONE) continue;
+        if (parameter->running != NULL) {
+            facts->statistics += parameter->count;
+            continue;
+        }
         facts->parameters += parameter->count;
         facts->trainable += parameter->frozen ? 0 : parameter->count;
     }

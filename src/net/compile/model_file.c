@@ -222,6 +222,11 @@ static const char *text_of(json_t *object, const char *key) {
     return text == NULL ? "" : text;
 }
 
+/** PyTorch's momentum=None: no default, but another rule. */
+static bool is_cumulative(const char *type, const char *key, const json_t *value) {
+    return json_is_null(value) && strcmp(type, "batch_norm2d") == 0 && strcmp(key, "momentum") == 0;
+}
+
 /** All members that are attributes. `but` (may be NULL) is none. */
 static bool read_attributes(struct reading *r, const char *but, json_t *layer,
                             struct weir_attr *list, uint32_t *count) {
@@ -230,14 +235,16 @@ static bool read_attributes(struct reading *r, const char *but, json_t *layer,
     bool good = true;
     *count = 0;
     json_object_foreach(layer, key, value) {
-        if (is_one_of(key, not_attributes) || json_is_null(value)) continue;
+        bool cumulative = is_cumulative(type, key, value);
+        if (is_one_of(key, not_attributes) || (json_is_null(value) && !cumulative)) continue;
         if (but != NULL && strcmp(key, but) == 0) continue;
         if (*count == ATTRS_MAX) {
             FAULT(r, WEIR_ERR_ARGUMENT, "layer %s (%.20s): more than %d attributes", r->next, type,
                   ATTRS_MAX);
             return false;
         }
-        if (read_attribute(key, value, &list[*count])) {
+        if (cumulative) list[*count] = (struct weir_attr)WEIR_ATTR_FLAG("cumulative", true);
+        if (cumulative || read_attribute(key, value, &list[*count])) {
             ++*count;
             continue;
         }

@@ -13,6 +13,14 @@ int weir__index_error(const struct weir__op_call *call, const char *what, int64_
                       (long long)place, (long long)index, (long long)limit);
 }
 
+int weir__check_batch(const struct weir__op_call *call) {
+    assert(call->shape->rows >= 1 && call->shape->tokens >= 1);
+    if (call->shape->rows * call->shape->tokens > 1) return WEIR_OK;
+    return weir__fail(call->error, WEIR_ERR_ROWS,
+                      "batch_norm2d needs more than one number per channel in each micro-batch: "
+                      "use fewer chunks, or larger images");
+}
+
 double weir__weighted(double sum, double weight) {
     return weight > 0 ? sum / weight : 0;
 }

@@ -16,6 +16,14 @@
 
 #include "net/model/graph.h"
 
+/** The running numbers of one batch norm. A mini-batch's moments are an accumulator of its
+ * running_mean, and move all three when parameters are updated. */
+struct weir__running {
+    uint32_t mean, variance, batches; /**< the network's numbers of these parameters */
+    double momentum;                  /**< the weight of what is new */
+    bool cumulative;                  /**< instead: 1 / how many mini-batches there were */
+};
+
 /** A parameter of the network, or another stage's copy of one (weights tied across stages). Those
  * of a stage are neighbours in the list. */
 struct weir__parameter_decl {
@@ -26,12 +34,15 @@ struct weir__parameter_decl {
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
+    enum weir_dtype dtype;
     struct weir_init init;
-    bool frozen;              /**< no gradient, no optimizer state */
-    bool copied;              /**< other stages have copies */
-    uint32_t original;        /**< of a copy: its number; else WEIR__NONE */
-    struct weir_value *value; /**< in its stage's graph */
-    size_t offset;            /**< bytes, in the stage's parameter memory and gradient memory */
+    bool frozen;                         /**< no gradient, no optimizer state */
+    bool copied;                         /**< other stages have copies */
+    const struct weir__running *running; /**< it is one of these: frozen, but steps move it; NULL:
+                                            it is none */
+    uint32_t original;                   /**< of a copy: its number; else WEIR__NONE */
+    struct weir_value *value;            /**< in its stage's graph */
+    size_t offset; /**< bytes, in the stage's parameter memory and gradient memory */
 };
 
 /** Whether several stages have it. */
@@ -90,6 +101,11 @@ struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *ou
 struct weir_value *weir__bce_with_logits(struct weir_builder *builder, struct weir_value *output,
                                          struct weir_value *target);
 
+/** Of an image the pixels (first + 2 i, first + 2 k), half as many of each side, rounded up; 0
+ * where there are none. */
+struct weir_value *weir__every_second(struct weir_builder *builder, struct weir_value *x,
+                                      int64_t first);
+
 /** x with its memory in PyTorch's order, or channels last; x itself where it lies so already. A
  * conversion that moves nothing (one channel, or one pixel) is an alias. */
 struct weir_value *weir__plain(struct weir_builder *builder, struct weir_value *x);
@@ -144,6 +160,14 @@ struct weir_value *weir__output_number(struct weir_builder *builder, struct weir
 /** An acc output: this use of the parameter gets an accumulator. */
 void weir__output_accumulator(struct weir_builder *builder, struct weir__node *node,
                               const struct weir_value *parameter);
+/** The same for the statistic that `running_mean` stands for: `count` numbers. */
+void weir__output_moments(struct weir_builder *builder, struct weir__node *node,
+                          const struct weir_value *running_mean, int64_t count);
+/** One of batch norm's running numbers: a parameter that no optimizer has, of F32 or F64 as others,
+ * or of I64. Its value asks for a gradient unless it is frozen. */
+struct weir_value *weir__statistic(struct weir_builder *builder, const char *local,
+                                   enum weir_dtype dtype, uint32_t rank, const int64_t *shape,
+                                   struct weir_init init, const struct weir__running *running);
 /** True if x is there and its gradient is wanted. */
 bool weir__wants_grad(const struct weir_value *x);
 /** Adds `grad` to x's gradient; contributions come in descending order of consumers. */

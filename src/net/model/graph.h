@@ -17,7 +17,7 @@
 #include "net/kernel.h"
 #include "weir_net.h"
 
-#define WEIR__NODE_IN_MAX 6
+#define WEIR__NODE_IN_MAX 7
 #define WEIR__NODE_OUT_MAX 4
 #define WEIR__STAGE_INPUT_MAX 2 /**< the border's, then the target */
 #define WEIR__OP_ALIAS WEIR__OP_COUNT
@@ -66,7 +66,8 @@ struct weir__node {
  * gradient is; the others are added to it, in layer order, once per update. */
 struct weir__accumulator {
     uint32_t parameter; /**< the network's number */
-    size_t offset;      /**< in the stage's gradient memory */
+    uint64_t count; /**< of numbers: the parameter's, or a statistic's moments (net/moments.h) */
+    size_t offset;  /**< in the stage's gradient memory */
 };
 
 /** What one stage does with a skip that crosses its border. */

@@ -75,8 +75,32 @@ extern const uint32_t weir__image_layer_count;
 extern const struct weir_layer_type weir__layer_gpt_embedding;
 extern const struct weir_layer_type weir__layer_gpt_block;
 extern const struct weir_layer_type weir__layer_gpt_head;
+/** Entries that stand in resnet.c and amoebanet.c. */
+extern const struct weir_layer_type weir__layer_residual;
+extern const struct weir_layer_type weir__layer_amoeba_stem;
+extern const struct weir_layer_type weir__layer_amoeba_first_cell;
+extern const struct weir_layer_type weir__layer_amoeba_cell;
+extern const struct weir_layer_type weir__layer_amoeba_last_cell;
+extern const struct weir_layer_type weir__layer_amoeba_classify;
 /** What files repeat (net/compile/model_file.h): it builds nothing, and models hold its layers. */
 extern const struct weir_layer_type weir__layer_block;
+
+/** A convolution without groups and bias, as composites have it: height and width. */
+struct weir__conv_part {
+    int64_t out, kernel[2], stride[2], padding[2];
+    bool fan_out; /**< the weight begins as torchvision's do, not as PyTorch's default */
+};
+/** Its weight is the parameter `name`, which lives as long as the network. NULL for a NULL operand.
+ */
+struct weir_value *weir__build_conv(struct weir_builder *builder, struct weir_value *x,
+                                    const char *name, const struct weir__conv_part *part);
+/** Of nn.Linear's weight and bias. */
+struct weir_init weir__linear_init(int64_t in_features);
+/** What models of classes of images share: faults of their options, and a model without layers. */
+bool weir__check_images(uint32_t classes, uint32_t height, uint32_t width,
+                        struct weir_faults *faults);
+int weir__classifier_new(const struct weir_allocator *allocator, uint32_t height, uint32_t width,
+                         struct weir_model **model);
 
 /** As weir_model_add, for a type that need not be in the table. The type must outlive the model. */
 int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type *type,

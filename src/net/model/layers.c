@@ -24,6 +24,11 @@ static const struct weir_attr_rule linear_attrs[] = {
     WEIR__OF_INPUT("in_features", -1),
 };
 
+struct weir_init weir__linear_init(int64_t in_features) {
+    assert(in_features >= 1);
+    return (struct weir_init){WEIR_INIT_UNIFORM, 1 / sqrt((double)in_features)};
+}
+
 static struct weir_value *build_linear(struct weir_builder *b, const struct weir_layer *layer,
                                        struct weir_value *x) {
     if (x->rank == 0)
@@ -31,7 +36,7 @@ static struct weir_value *build_linear(struct weir_builder *b, const struct weir
                                  "linear works on the last dimension of a row, but its input is "
                                  "one number per row");
     int64_t in = width_of(x), out = weir_layer_int(layer, "out_features");
-    struct weir_init init = {WEIR_INIT_UNIFORM, 1 / sqrt((double)in)};
+    struct weir_init init = weir__linear_init(in);
     struct weir_value *weight = weir_parameter(b, "weight", 2, (int64_t[]){out, in}, init);
     struct weir_value *bias = NULL;
     if (weir_layer_flag(layer, "bias")) bias = weir_parameter(b, "bias", 1, &out, init);
@@ -323,6 +328,12 @@ static const struct weir_layer_type *const types[] = {
     &weir__layer_gpt_embedding,
     &weir__layer_gpt_block,
     &weir__layer_gpt_head,
+    &weir__layer_residual,
+    &weir__layer_amoeba_stem,
+    &weir__layer_amoeba_first_cell,
+    &weir__layer_amoeba_cell,
+    &weir__layer_amoeba_last_cell,
+    &weir__layer_amoeba_classify,
     &weir__layer_block,
 };
 

@@ -2,7 +2,9 @@
 /* Layer types for images, and softmax: entries of the table in layers.c. Names, attributes,
  * defaults and initial values are PyTorch's. */
 #include "net/model/layer.h"
+#include "weir_models.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +26,11 @@ static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
         WEIR__OF_INPUT("in_channels", 1), WEIR__ONLY_PAIR("dilation", 1),                          \
         WEIR__ONLY_TEXT("padding_mode", "zeros")
 
-static const struct weir_attr_rule conv2d_attrs[] = {CONV_SIDES, CONV_REST};
+static const struct weir_attr_rule conv2d_attrs[] = {
+    CONV_SIDES,
+    CONV_REST,
+    {.key = "init", .kind = WEIR_ATTR_KIND_TEXT, .text = "default", .choices = "default|fan_out"},
+};
 static const struct weir_attr_rule conv_transpose2d_attrs[] = {
     CONV_SIDES, SIDES("output_padding", 0, 0), CONV_REST};
 
@@ -35,16 +41,37 @@ static struct weir_conv_options conv_options(const struct weir_layer *layer) {
     return options;
 }
 
+/** PyTorch's default, or torchvision's kaiming_normal_(mode="fan_out", nonlinearity="relu"). */
+static struct weir_init init_of(const int64_t shape[4], bool fan_out) {
+    double taps = (double)shape[2] * (double)shape[3];
+    if (fan_out) return (struct weir_init){WEIR_INIT_NORMAL, sqrt(2 / ((double)shape[0] * taps))};
+    return (struct weir_init){WEIR_INIT_UNIFORM, 1 / sqrt((double)shape[1] * taps)};
+}
+
 /* Its weight, [first, second, kernel]; *bias is NULL where none is wanted. */
 static struct weir_value *parameters(struct weir_builder *b, const struct weir_layer *layer,
-                                     int64_t first, int64_t second, struct weir_value **bias) {
+                                     int64_t first, int64_t second, bool fan_out,
+                                     struct weir_value **bias) {
     int64_t out = weir_layer_int(layer, "out_channels"), shape[4] = {first, second};
     weir_layer_pair(layer, "kernel_size", shape + 2);
-    struct weir_init init = {WEIR_INIT_UNIFORM,
-                             1 / sqrt((double)second * (double)shape[2] * (double)shape[3])};
-    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init);
-    *bias = weir_layer_flag(layer, "bias") ? weir_parameter(b, "bias", 1, &out, init) : NULL;
+    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init_of(shape, fan_out));
+    *bias = weir_layer_flag(layer, "bias")
+                ? weir_parameter(b, "bias", 1, &out, init_of(shape, false))
+                : NULL;
     return weight;
+}
+
+struct weir_value *weir__build_conv(struct weir_builder *b, struct weir_value *x, const char *name,
+                                    const struct weir__conv_part *part) {
+    if (x == NULL || name == NULL) return NULL;
+    struct weir_tensor in = weir_value_tensor(x); /* what is no image is said by the op */
+    int64_t shape[4] = {part->out, in.rank == 3 ? in.shape[0] : 1, part->kernel[0],
+                        part->kernel[1]};
+    struct weir_conv_options options = {.groups = 1};
+    memcpy(options.stride, part->stride, sizeof options.stride);
+    memcpy(options.padding, part->padding, sizeof options.padding);
+    struct weir_value *weight = weir_parameter(b, name, 4, shape, init_of(shape, part->fan_out));
+    return weight == NULL ? NULL : weir_conv2d(b, x, weight, NULL, &options);
 }
 
 static struct weir_value *build_conv2d(struct weir_builder *b, const struct weir_layer *layer,
@@ -55,7 +82,8 @@ static struct weir_value *build_conv2d(struct weir_builder *b, const struct weir
     int64_t per_group =
         in.rank == 3 && in.shape[0] >= options.groups ? in.shape[0] / options.groups : 1;
     int64_t out = weir_layer_int(layer, "out_channels");
-    struct weir_value *bias, *weight = parameters(b, layer, out, per_group, &bias);
+    bool fan_out = strcmp(weir_layer_text(layer, "init"), "fan_out") == 0;
+    struct weir_value *bias, *weight = parameters(b, layer, out, per_group, fan_out, &bias);
     return weight == NULL ? NULL : weir_conv2d(b, x, weight, bias, &options);
 }
 
@@ -72,7 +100,8 @@ static struct weir_value *build_conv_transpose2d(struct weir_builder *b,
                                  "channels",
                                  (long long)options.groups, (long long)out);
     int64_t channels = in.rank == 3 ? in.shape[0] : 1;
-    struct weir_value *bias, *weight = parameters(b, layer, channels, out / options.groups, &bias);
+    struct weir_value *bias,
+        *weight = parameters(b, layer, channels, out / options.groups, false, &bias);
     return weight == NULL ? NULL : weir_conv_transpose2d(b, x, weight, bias, &options);
 }
 
@@ -95,6 +124,28 @@ static struct weir_value *build_instance_norm2d(struct weir_builder *b,
         bias = weir_parameter(b, "bias", 1, &channels, zero);
     }
     return weir_instance_norm2d(b, x, weight, bias, weir_layer_real(layer, "eps"));
+}
+
+/* `cumulative` is PyTorch's momentum=None; a file may say that with a null, too. */
+static const struct weir_attr_rule batch_norm2d_attrs[] = {
+    {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = 1e-5, .below = 1},
+    {.key = "momentum", .kind = WEIR_ATTR_KIND_REAL, .real = 0.1, .below = 1 + DBL_EPSILON},
+    {.key = "cumulative", .kind = WEIR_ATTR_KIND_FLAG},
+    {.key = "affine", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    {.key = "track_running_stats", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__ONLY_FLAG("deferred", true),
+    WEIR__OF_INPUT("num_features", 1),
+};
+
+static struct weir_value *build_batch_norm2d(struct weir_builder *b, const struct weir_layer *layer,
+                                             struct weir_value *x) {
+    const struct weir_batch_norm_options options = {
+        .eps = weir_layer_real(layer, "eps"),
+        .momentum = weir_layer_real(layer, "momentum"),
+        .cumulative = weir_layer_flag(layer, "cumulative"),
+        .affine = weir_layer_flag(layer, "affine"),
+        .track_running_stats = weir_layer_flag(layer, "track_running_stats")};
+    return weir_batch_norm2d(b, x, "", &options);
 }
 
 static const struct weir_attr_rule dropout2d_attrs[] = {
@@ -235,6 +286,13 @@ static const struct weir_layer_type instance_norm2d = {
     WEIR__ATTRS(instance_norm2d_attrs),
     .build = build_instance_norm2d,
     WEIR__SAYS("nn.InstanceNorm2d", "num_features, height, width", "num_features, height, width")};
+static const struct weir_layer_type batch_norm2d = {
+    .name = "batch_norm2d",
+    WEIR__ATTRS(batch_norm2d_attrs),
+    .build = build_batch_norm2d,
+    WEIR__SAYS("nn.BatchNorm2d", "num_features, height, width", "num_features, height, width"),
+    .about = "by each micro-batch's numbers; the running ones move once per update, by those of "
+             "the whole mini-batch"};
 static const struct weir_layer_type dropout2d = {
     .name = "dropout2d",
     WEIR__ATTRS(dropout2d_attrs),
@@ -280,8 +338,19 @@ static const struct weir_layer_type upsample = {
                "channels, height x scale, width x scale")};
 
 const struct weir_layer_type *const weir__image_layers[] = {
-    &conv2d,   &conv_transpose2d, &instance_norm2d, &dropout2d,  &leaky_relu, &silu,
-    &sigmoid,  &tanh_type,        &softmax,         &max_pool2d, &avg_pool2d, &adaptive_avg_pool2d,
+    &conv2d,
+    &conv_transpose2d,
+    &instance_norm2d,
+    &batch_norm2d,
+    &dropout2d,
+    &leaky_relu,
+    &silu,
+    &sigmoid,
+    &tanh_type,
+    &softmax,
+    &max_pool2d,
+    &avg_pool2d,
+    &adaptive_avg_pool2d,
     &upsample,
 };
 const uint32_t weir__image_layer_count = WEIR__COUNT_OF(weir__image_layers);

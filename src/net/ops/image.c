@@ -68,6 +68,21 @@ struct weir_value *weir_adaptive_avg_pool2d(struct weir_builder *builder, struct
     return emit_window(builder, WEIR__OP_avg_pool2d, x, &window);
 }
 
+/** The mean of windows of one pixel, with less than no padding before the first. */
+struct weir_value *weir__every_second(struct weir_builder *builder, struct weir_value *x,
+                                      int64_t first) {
+    assert(first == 0 || first == 1);
+    if (!weir__expects_image(builder, "every_second", x)) return NULL;
+    struct weir__plane in = plane_in(x);
+    struct weir__window window = {.in = in,
+                                  .out = {(in.height + 1) / 2, (in.width + 1) / 2},
+                                  .kernel = {1, 1},
+                                  .stride = {2, 2},
+                                  .padding = {-first, -first},
+                                  .count_padding = true};
+    return emit_window(builder, WEIR__OP_avg_pool2d, x, &window);
+}
+
 /** From x, not from an index that is kept: x is mostly kept anyway. */
 static void max_pool_gradient(struct weir_builder *builder, const struct weir__node *node,
                               struct weir_value *dy) {

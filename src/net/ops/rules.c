@@ -35,6 +35,7 @@ static const struct weir__op_rule *const rules[WEIR__OP_COUNT] = {
     [WEIR__OP_bias_add] = &weir__rule_bias_add,
     [WEIR__OP_instance_norm] = &weir__rule_instance_norm,
     [WEIR__OP_instance_norm_act] = &weir__rule_instance_norm_act,
+    [WEIR__OP_batch_norm] = &weir__rule_batch_norm,
     [WEIR__OP_max_pool2d] = &weir__rule_max_pool2d,
     [WEIR__OP_avg_pool2d] = &weir__rule_avg_pool2d,
     [WEIR__OP_upsample] = &weir__rule_upsample,

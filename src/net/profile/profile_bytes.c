@@ -80,7 +80,8 @@ static int fill_saved(const struct graphs *graphs) {
 
 /* ---- parameters ---- */
 
-/** Accumulators of further uses of a tied parameter belong to the layer that uses it again. */
+/** Accumulators of further uses of a tied parameter belong to the layer that uses it again. Moments
+ * are in the place of statistics, which are shorter. */
 static int fill_accumulators(const struct graphs *graphs) {
     const struct weir__network *whole = &graphs->whole;
     const struct weir__graph *graph = &whole->stages[0].graph;
@@ -89,11 +90,13 @@ static int fill_accumulators(const struct graphs *graphs) {
         if (value->accumulator == WEIR__NONE || value->producer == NULL) continue;
         const struct weir__accumulator *use = &graph->accumulators[value->accumulator];
         const struct weir__parameter_decl *parameter = &whole->parameters[use->parameter];
+        struct weir_layer_cost *layer = layer_of(graphs, value->producer->layer);
         uint64_t bytes;
-        if (use->offset == parameter->offset) continue;
-        int status = rounded(parameter->value, 1, &bytes);
+        if (use->offset == parameter->offset && parameter->running == NULL) continue;
+        int status = rounded(value, 1, &bytes);
         if (status != WEIR_OK) return status;
-        layer_of(graphs, value->producer->layer)->gradients += bytes;
+        layer->gradients += bytes;
+        if (parameter->running != NULL) layer->parameters += bytes;
     }
     return WEIR_OK;
 }
@@ -104,6 +107,9 @@ static int fill_parameters(const struct graphs *graphs, bool infer_only) {
         const struct weir__parameter_decl *parameter = &whole->parameters[i];
         struct weir_layer_cost *layer = layer_of(graphs, parameter->layer);
         uint64_t bytes;
+        const struct weir__running *running = parameter->running;
+        bool moves = running != NULL && whole->parameters[running->mean].value->requires_grad;
+        if (moves && !infer_only) continue; /* it lies with its moments */
         int status = rounded(parameter->value, 1, &bytes);
         if (status != WEIR_OK) return status;
         layer->parameters += bytes;

@@ -40,8 +40,10 @@ static void values_of(const struct weir_init *init, const uint32_t words[4], dou
 }
 
 static void store(void *data, enum weir_dtype dtype, uint64_t index, double value) {
-    assert(dtype == WEIR_F64 || dtype == WEIR_F32);
-    if (dtype == WEIR_F64)
+    assert(dtype == WEIR_F64 || dtype == WEIR_F32 || dtype == WEIR_I64);
+    if (dtype == WEIR_I64)
+        ((int64_t *)data)[index] = (int64_t)value;
+    else if (dtype == WEIR_F64)
         ((double *)data)[index] = value;
     else
         ((float *)data)[index] = (float)value;

@@ -47,6 +47,7 @@ static bool check_entry(const struct weir__archive *file, struct weir__entry *en
         return false;
     }
     bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
+    if (entry->parameter.dtype == WEIR_I64) number = tensor->dtype == WEIR_I64;
     if (number && same_shape(tensor, &entry->parameter)) return true;
     weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->name,
                     weir__safetensor_text(tensor, found, sizeof found), wanted,

@@ -343,10 +343,11 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     *parameter = (struct weir_parameter){.name = info->name,
                                          .stage = info->stage,
                                          .layer = info->layer,
-                                         .dtype = weir__exact_dtype(net->dtype),
+                                         .dtype = info->dtype,
                                          .rank = info->rank,
                                          .count = info->count,
-                                         .frozen = info->frozen};
+                                         .frozen = info->frozen,
+                                         .statistic = info->running != NULL};
     memcpy(parameter->shape, info->shape, sizeof parameter->shape);
     parameter->data = at(stage->at.parameters, info->offset);
     if (net->infer_only || info->frozen) return WEIR_OK;

@@ -75,6 +75,9 @@ int weir__stage_share(struct weir__net_stage *stage, struct weir__network *netwo
 void weir__stage_slice(const struct weir__net_stage *stage,
                        const struct weir__parameter_decl *parameter, uint32_t replica,
                        size_t *begin, size_t *end);
+/** Whether this replica has a mini-batch's moments, and moves their statistics. */
+bool weir__stage_moves(const struct weir__net_stage *stage,
+                       const struct weir__accumulator *moments);
 /** Where in each of the optimizer's arrays this replica's numbers of the parameter begin. */
 size_t weir__stage_optimizer_at(const struct weir__net_stage *stage,
                                 const struct weir__parameter_decl *parameter);

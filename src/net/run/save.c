@@ -307,7 +307,7 @@ uint64_t weir_net_copy_bytes(const struct weir_model *model,
     if (facts == NULL) return 0;
     bool good = weir_model_infer(model, dtype, facts, NULL) == WEIR_OK;
     for (uint32_t i = 0; i < layers && good; i++)
-        numbers += facts[i].parameters + arrays * facts[i].trainable;
+        numbers += facts[i].parameters + facts[i].statistics + arrays * facts[i].trainable;
     weir__release(options->pipe.allocator, facts, layers, sizeof *facts);
     return numbers * weir_dtype_bytes(dtype);
 }

@@ -54,6 +54,25 @@ static size_t most_cuts(const struct weir__net_stage *stage) {
     return most;
 }
 
+/** Moments of one batch norm, which one replica has whole: it moves the statistics that lie there.
+ */
+static struct weir_section moments_of(const struct weir__net_stage *stage,
+                                      const struct weir__accumulator *use) {
+    static const size_t none;
+    size_t number = weir_dtype_bytes(weir__exact_dtype(stage->network->dtype));
+    return (struct weir_section){
+        .offset = use->offset, .bytes = use->count * number, .parameters = true, .cuts = &none};
+}
+
+bool weir__stage_moves(const struct weir__net_stage *stage,
+                       const struct weir__accumulator *moments) {
+    size_t begin, end;
+    if (stage->share.replicas == 1) return true;
+    const struct weir_section section = moments_of(stage, moments);
+    weir_section_slice(&section, stage->share.replicas, stage->share.replica, &begin, &end);
+    return begin < end;
+}
+
 /** Runs of parameters with one use each, and by themselves those with more, and further uses. */
 static int make_sections(struct weir__net_stage *stage, struct weir__network *network) {
     const struct weir__graph *graph = &stage->compiled->graph;
@@ -83,8 +102,12 @@ static int make_sections(struct weir__net_stage *stage, struct weir__network *ne
     for (uint32_t k = 0; k < graph->accumulator_count; k++) {
         const struct weir__accumulator *use = &graph->accumulators[k];
         const struct weir__parameter_decl *parameter = &network->parameters[use->parameter];
+        const struct weir_section moments = moments_of(stage, use);
         struct weir_section further = {.offset = use->offset, .bytes = bytes_of(stage, parameter)};
-        if (use->offset != parameter->offset) add_section(stage, &further);
+        if (parameter->running != NULL)
+            add_section(stage, &moments);
+        else if (use->offset != parameter->offset)
+            add_section(stage, &further);
     }
     return WEIR_OK;
 }
@@ -132,7 +155,8 @@ static size_t optimizer_bytes(const struct weir__net_stage *stage) {
     size_t sum = 0, begin, end, rounded;
     if (stage->share.replicas == 1) return stage->compiled->trainable_bytes;
     for (uint32_t k = 0; k < stage->section_count; k++) {
-        if (!stage->sections[k].parameters) continue;
+        bool learns = stage->sections[k].offset < stage->compiled->trainable_bytes;
+        if (!stage->sections[k].parameters || !learns) continue;
         weir_section_slice(&stage->sections[k], stage->share.replicas, stage->share.replica, &begin,
                            &end);
         (void)weir__round_up(end - begin, WEIR__CACHE_LINE, &rounded);

@@ -2,6 +2,7 @@
 /* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
  * at the task's memory, and run it. */
 #include "device/device.h"
+#include "net/moments.h"
 #include "net/run/net.h"
 
 #include <stdio.h>
@@ -294,8 +295,7 @@ static int combine(void *context, void *into, const void *from, size_t offset, s
     assert(offset % number == 0 && bytes % number == 0);
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
-        size_t begin = use->offset,
-               end = begin + (size_t)stage->network->parameters[use->parameter].count * number;
+        size_t begin = use->offset, end = begin + (size_t)use->count * number;
         if (begin < offset) begin = offset;
         if (end > offset + bytes) end = offset + bytes;
         if (begin >= end) continue;
@@ -317,6 +317,26 @@ static const void *gradients_of(const struct weir__net_stage *stage, const struc
                           parameter_of(stage, copy->result)->offset);
 }
 
+/** Batch norm's running numbers take the mini-batch in. They are a CPU's: no GPU has the op. */
+static void move_running(const struct weir__net_stage *stage, const struct weir_task *task) {
+    const struct weir__parameter_decl *parameters = stage->network->parameters;
+    const struct weir__graph *graph = &stage->compiled->graph;
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
+        const struct weir__accumulator *moments = &graph->accumulators[i];
+        const struct weir__running *running = parameters[moments->parameter].running;
+        if (running == NULL || !weir__stage_moves(stage, moments)) continue;
+        assert(moments->parameter == running->mean && !stage->plan.backend->on_gpu);
+        const struct weir__running_numbers numbers = {
+            .dtype = weir__exact_dtype(stage->network->dtype),
+            .channels = (int64_t)parameters[running->mean].count,
+            .moments = at(task->gradients, moments->offset),
+            .mean = at(task->parameters, parameters[running->mean].offset),
+            .variance = at(task->parameters, parameters[running->variance].offset),
+            .batches = at(task->parameters, parameters[running->batches].offset)};
+        weir__running_move(&numbers, running->cumulative ? -1 : running->momentum);
+    }
+}
+
 static int update(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
     const struct weir__net_step_state *step = task->user;
@@ -329,6 +349,7 @@ static int update(void *context, const struct weir_task *task) {
                                   .gradients = task->gradients};
     uint32_t arrays = weir__optimizer_arrays(&stage->optimizer);
     if (stage->optimizer.kind == WEIR_OPTIMIZER_NONE) return WEIR_OK;
+    move_running(stage, task);
     for (uint32_t i = 0; i < stage->run_count; i++) {
         const struct weir__net_run *run = &stage->runs[i];
         const struct weir__spans spans = {&stage->spans[run->first], run->count, task->stream};

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * More of what weir_net.h has: batch norm, and the networks that are made of it. Errors, threads
+ * and lives are weir_net.h's.
+ */
+#ifndef WEIR_MODELS_H
+#define WEIR_MODELS_H
+
+#include "weir_net.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** PyTorch's BatchNorm2d, but that the running numbers move once per update, by the mean and the
+ * unbiased variance of all rows since the last one: torchgpipe's DeferredBatchNorm, with exact
+ * sums, so that neither their order nor recomputing is in them. Without an optimizer
+ * (WEIR_OPTIMIZER_NONE) there is no update, and they stay. */
+struct weir_batch_norm_options {
+    double eps;
+    double momentum;          /**< of what is new, 0 to 1 */
+    bool cumulative;          /**< instead: the mean over all updates (PyTorch's momentum=None) */
+    bool affine;              /**< parameters "weight" and "bias" */
+    bool track_running_stats; /**< false: inference takes its micro-batch's numbers, too */
+};
+#define WEIR_BATCH_NORM_OPTIONS_INIT                                                               \
+    { .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true }
+/** In training each micro-batch is normalised by its own mean and biased variance, in inference all
+ * rows by the running ones. Makes the parameters `prefix`weight and `prefix`bias, and the
+ * statistics `prefix`running_mean, `prefix`running_var and `prefix`num_batches_tracked, which are
+ * saved, loaded and initialised under these names, but not learnt; in a frozen layer they stay.
+ * `prefix` is "" or ends in a dot. A micro-batch with one number per channel fails its step with
+ * WEIR_ERR_ROWS. */
+struct weir_value *weir_batch_norm2d(struct weir_builder *builder, struct weir_value *x,
+                                     const char *prefix,
+                                     const struct weir_batch_norm_options *options);
+
+/** ResNet-101 (He et al., 2015) as torchgpipe's benchmark flattens it: 370 layers, parameters named
+ * as torchvision's, trained with cross-entropy. */
+struct weir_resnet_options {
+    uint32_t classes;
+    uint32_t height, width; /**< of the images, of three channels */
+};
+#define WEIR_RESNET_OPTIONS_INIT                                                                   \
+    { .classes = 1000, .height = 224, .width = 224 }
+/** The model is the caller's. WEIR_ERR_ARGUMENT: sizes out of range. */
+int weir_model_resnet101(const struct weir_allocator *allocator,
+                         const struct weir_resnet_options *options, struct weir_faults *faults,
+                         struct weir_model **model);
+
+/** AmoebaNet-D (L, D) = (layers, filters) (Real et al., 2018) as torchgpipe's benchmark has it:
+ * layers + 6 layers, whose "max_pool_3x3" is a mean, trained with cross-entropy. */
+struct weir_amoebanet_options {
+    uint32_t layers;  /**< normal cells, a multiple of 3 */
+    uint32_t filters; /**< a multiple of 16: the first cells have a quarter of them */
+    uint32_t classes;
+    uint32_t height, width; /**< of the images, of three channels */
+};
+#define WEIR_AMOEBANET_OPTIONS_INIT                                                                \
+    { .layers = 18, .filters = 256, .classes = 1000, .height = 224, .width = 224 }
+/** The model is the caller's. WEIR_ERR_ARGUMENT: sizes out of range, images too small. */
+int weir_model_amoebanetd(const struct weir_allocator *allocator,
+                          const struct weir_amoebanet_options *options, struct weir_faults *faults,
+                          struct weir_model **model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
