@@ -2,7 +2,7 @@
 #include "cmd/launch_job.h"
 
 #include "base/base.h"
-#include "cmd/train_lost.h"
+#include "cli/ranks_lost.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -157,8 +157,8 @@ bool job_run(const struct launch_words *command, struct job_end *end) {
     assert(command->count > 0);
     *end = (struct job_end){.code = -1};
     snprintf(word, sizeof word, "%" PRIx64, weir__now_ns() ^ ((uint64_t)getpid() << 40));
-    snprintf(job.mark, sizeof job.mark, TRAIN_LOST_MARK " %s ", word);
-    if (setenv(TRAIN_LOST_VARIABLE, word, 1) != 0 || !start(&job, command, false)) return false;
+    snprintf(job.mark, sizeof job.mark, RANKS_LOST_MARK " %s ", word);
+    if (setenv(RANKS_LOST_VARIABLE, word, 1) != 0 || !start(&job, command, false)) return false;
     while (waitpid(job.process, &status, WNOHANG) == 0) {
         if (!open) (void)poll(NULL, 0, TURN_MS);
         if (open) open = take_news(&job, TURN_MS);

@@ -14,13 +14,13 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/pipe_options.h"
 #include "cli/search.h"
 #include "cmd/task.h"
 #include "cmd/train_log.h"
 #include "cmd/train_report.h"
 #include "cmd/train_save.h"
-#include "cmd/train_world.h"
 
 struct weir__archive;
 
@@ -86,7 +86,7 @@ struct train {
     struct task_score score;
     uint64_t eval_rows;
     bool unexplained, explained; /**< the first update that was skipped */
-    struct train_world world;
+    struct ranks ranks;
 };
 
 /** One update, as it is reported. */

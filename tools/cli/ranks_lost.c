@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include "cmd/train_lost.h"
+#include "cli/ranks_lost.h"
 
-#include "cmd/train.h"
+#include "base/base.h"
+#include "cli/ranks.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,9 +24,9 @@ static void sleep_ms(long ms) {
     (void)nanosleep(&time, NULL);
 }
 
-void train_lost_at(struct train *t, const char *what) {
-    atomic_store_explicit(&t->world.lost.update, t->progress.step, memory_order_relaxed);
-    atomic_store_explicit(&t->world.lost.at, what, memory_order_release);
+void ranks_at(struct ranks *ranks, const char *what, uint64_t done) {
+    atomic_store_explicit(&ranks->lost.done, done, memory_order_relaxed);
+    atomic_store_explicit(&ranks->lost.at, what, memory_order_release);
 }
 
 /* ---- words ---- */
@@ -39,43 +42,48 @@ static void say(int descriptor, const char *text) {
     }
 }
 
-static void say_what_is_saved(const struct train_lost *lost, int descriptor) {
+static void say_what_is_saved(const struct ranks *ranks, int descriptor) {
+    const struct ranks_command *of = &ranks->of;
     char text[PATH_MAX + 128];
-    struct saved now = saved_look(lost->save);
-    if (!saved_is_there(&now) || !saved_is_other(&now, &lost->before))
-        snprintf(text, sizeof text, "weir: train: this run has saved nothing yet\n");
+    if (!of->saves) return;
+    struct saved now = saved_look(of->save);
+    if (!saved_is_there(&now) || !saved_is_other(&now, &ranks->lost.before))
+        snprintf(text, sizeof text, "weir: %s: this run has saved nothing yet\n",
+                 of->command->name);
     else
-        snprintf(text, sizeof text, "weir: train: --resume %s goes on from the last checkpoint\n",
-                 lost->save);
+        snprintf(text, sizeof text, "weir: %s: --resume %s goes on from the last checkpoint\n",
+                 of->command->name, of->save);
     say(descriptor, text);
 }
 
-static void say_to_launcher(const struct train_lost *lost, int descriptor) {
+static void say_to_launcher(const struct ranks_lost *lost, int descriptor) {
     char text[256];
-    const char *word = getenv(TRAIN_LOST_VARIABLE);
+    const char *word = getenv(RANKS_LOST_VARIABLE);
     if (word == NULL) return;
     snprintf(text, sizeof text,
-             lost->peer.how == WEIR_LOST_ABSENT ? TRAIN_LOST_MARK " %.64s a rank\n"
-                                                : TRAIN_LOST_MARK " %.64s rank %u on %s\n",
+             lost->peer.how == WEIR_LOST_ABSENT ? RANKS_LOST_MARK " %.64s a rank\n"
+                                                : RANKS_LOST_MARK " %.64s rank %u on %s\n",
              word, lost->peer.rank, lost->peer.host);
     say(descriptor, text);
 }
 
 /* Where no action is known that waited. */
-static const char *describe(const struct train_lost *lost, char *text, size_t capacity) {
+static const char *describe(const struct ranks *ranks, char *text, size_t capacity) {
+    const struct ranks_lost *lost = &ranks->lost;
     const char *at = atomic_load_explicit(&lost->at, memory_order_acquire);
-    uint64_t update = atomic_load_explicit(&lost->update, memory_order_relaxed);
-    snprintf(text, capacity, "%s, while this rank was at %s (%" PRIu64 " update%s done)",
-             lost->peer.text, at != NULL ? at : "its start", update, weir__s(update));
+    uint64_t done = atomic_load_explicit(&lost->done, memory_order_relaxed);
+    snprintf(text, capacity, "%s, while this rank was at %s (%" PRIu64 " %s%s done)",
+             lost->peer.text, at != NULL ? at : "its start", done, ranks->of.unit, weir__s(done));
     return text;
 }
 
-static void say_lost(const struct train_lost *lost, int descriptor) {
+static void say_lost(const struct ranks *ranks, int descriptor) {
     char what[384], text[512];
-    snprintf(text, sizeof text, "weir: train: %s\n", describe(lost, what, sizeof what));
+    snprintf(text, sizeof text, "weir: %s: %s\n", ranks->of.command->name,
+             describe(ranks, what, sizeof what));
     say(descriptor, text);
-    say_what_is_saved(lost, descriptor);
-    say_to_launcher(lost, descriptor);
+    say_what_is_saved(ranks, descriptor);
+    say_to_launcher(&ranks->lost, descriptor);
 }
 
 /* ---- the world's thread ---- */
@@ -84,14 +92,14 @@ static int exit_code(const struct weir_lost *peer) {
     return peer->how == WEIR_LOST_ABORTED ? peer->exit_status : EXIT_FAILED;
 }
 
-void train_lost_tell(void *context, const struct weir_lost *peer) {
-    struct train *t = context;
-    struct train_lost *lost = &t->world.lost;
+void ranks_lost_tell(void *context, const struct weir_lost *peer) {
+    struct ranks *ranks = context;
+    struct ranks_lost *lost = &ranks->lost;
     lost->peer = *peer;
     atomic_store_explicit(&lost->told, true, memory_order_release);
     sleep_ms(OWN_MS);
     if (!atomic_flag_test_and_set(&lost->claimed)) {
-        if (peer->speaks) say_lost(lost, lost->errors != 0 ? lost->errors : STDERR_FILENO);
+        if (peer->speaks) say_lost(ranks, lost->errors != 0 ? lost->errors : STDERR_FILENO);
         sleep_ms(PASS_ON_MS);
     } else {
         sleep_ms(END_MS);
@@ -101,7 +109,7 @@ void train_lost_tell(void *context, const struct weir_lost *peer) {
 
 /* ---- the run's thread ---- */
 
-static bool wait_until_told(struct train_lost *lost, long ms) {
+static bool wait_until_told(struct ranks_lost *lost, long ms) {
     while (!atomic_load_explicit(&lost->told, memory_order_acquire) && ms > 0) {
         sleep_ms(MOMENT_MS);
         ms -= MOMENT_MS;
@@ -109,8 +117,9 @@ static bool wait_until_told(struct train_lost *lost, long ms) {
     return atomic_load_explicit(&lost->told, memory_order_acquire);
 }
 
-bool train_lost_claim(struct train *t, int status) {
-    struct train_lost *lost = &t->world.lost;
+bool ranks_lost_claim(struct ranks *ranks, int status) {
+    struct ranks_lost *lost = &ranks->lost;
+    struct weir_error *error = ranks->of.error;
     bool of_peers = status == WEIR_ERR_PEER || status == WEIR_ERR_TORN;
     if (!wait_until_told(lost, of_peers ? TOLD_MS : 0)) return false;
     if (atomic_flag_test_and_set(&lost->claimed))
@@ -118,25 +127,25 @@ bool train_lost_claim(struct train *t, int status) {
     fflush(stderr);
     int to = lost->peer.speaks ? lost->errors : open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (to > 0) (void)dup2(to, STDERR_FILENO);
-    if (t->faults->count == 0 && t->error->stage < 0) {
-        char text[sizeof t->error->message];
-        weir__fail(t->error, WEIR_ERR_PEER, "%s", describe(lost, text, sizeof text));
+    if (ranks->of.faults->count == 0 && error->stage < 0) {
+        char text[sizeof error->message];
+        weir__fail(error, WEIR_ERR_PEER, "%s", describe(ranks, text, sizeof text));
     }
     return true;
 }
 
-_Noreturn void train_lost_end(struct train *t) {
-    struct train_lost *lost = &t->world.lost;
-    const struct weir_world *world = &t->world.world;
+_Noreturn void ranks_lost_end(struct ranks *ranks) {
+    struct ranks_lost *lost = &ranks->lost;
+    const struct weir_world *world = &ranks->world;
     fflush(NULL);
     if (!lost->peer.speaks) {
         sleep_ms(lost->peer.how == WEIR_LOST_ABORTED ? ABORT_MS : OTHERS_MS);
         _exit(exit_code(&lost->peer));
     }
-    say_what_is_saved(lost, STDERR_FILENO);
+    say_what_is_saved(ranks, STDERR_FILENO);
     say_to_launcher(lost, STDERR_FILENO);
     sleep_ms(PASS_ON_MS);
     /* those that are stopped end only so; where MPI does not come back the other thread does it */
-    if (t->world.joined) world->calls->abort(world->context, EXIT_FAILED);
+    if (ranks->joined) world->calls->abort(world->context, EXIT_FAILED);
     _exit(EXIT_FAILED);
 }
