@@ -103,6 +103,18 @@ static void test_generate_continues_as_one_process_does(void) {
     }
 }
 
+/* Rank 1 has the embedding, rank 0 the head: what is drawn there must come to the other. */
+static void test_generate_tells_all_ranks_what_is_drawn(void) {
+    if (!make_weights()) return;
+    if (!cli_do(folder, "printf '1F0,1F1,1B1,1B0\n0F0,0F1,0B1,0B0\n' > table.csv")) return;
+    CLI_CODE_IN(folder, &run, 0, "generate --load w " MODEL " --chunks 2 " TEXTS " >alone");
+    cli_run_ranks(&run, folder, 2,
+                  "generate --load c " MODEL " --schedule table.csv --stages 2 --workers 2 "
+                  "--chunks 2 " TEXTS " >together");
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    is_same("alone", "together");
+}
+
 static void test_grad_writes_the_file_of_one_process(void) {
     static const char *const options[] = {"--dropout 0.5 --masks", "--tied --plan auto"};
     char data[512];
@@ -176,5 +188,6 @@ static void test_refusals_are_said_once(void) {
 WEIR_TEST_SUITE(cli_ranks_infer, TEST(eval_finds_the_loss_of_one_process),
                 TEST(predict_writes_the_file_of_one_process),
                 TEST(generate_continues_as_one_process_does),
+                TEST(generate_tells_all_ranks_what_is_drawn),
                 TEST(grad_writes_the_file_of_one_process), TEST(a_signal_to_one_rank_ends_all),
                 TEST(ranks_that_read_other_data_are_refused), TEST(refusals_are_said_once))
