@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { RANKS_MAX = 4, STEPS = 5, INFERRED = 3, STATE_MAX = 64 };
 
@@ -352,6 +353,95 @@ static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
     EXPECT(atomic_load(&actions_named) > 0);
 }
 
+/* A world of a library's own, whose tests fail from one on, and whose messages may still come. */
+struct broken_world {
+    struct weir_world world, *whole;
+    struct weir_world_calls calls;
+    const void *memory[64]; /* of receives, in their order */
+    const struct weir_request *requests[64];
+    uint32_t receives, tests_left, cancelled, lost; /* lost: receives whose memory was given back */
+};
+
+static int receive_noted(void *context, const struct weir_message *message,
+                         struct weir_request *request) {
+    struct broken_world *broken = context;
+    uint32_t place = broken->receives++ % 64;
+    broken->memory[place] = message->data;
+    broken->requests[place] = request;
+    return broken->whole->calls->receive(broken->whole->context, message, request);
+}
+
+static int test_or_fail(void *context, struct weir_request *request, bool *ended,
+                        struct weir_arrival *arrival) {
+    struct broken_world *broken = context;
+    if (broken->tests_left == 0) return WEIR_ERR_PEER;
+    broken->tests_left--;
+    return broken->whole->calls->test(broken->whole->context, request, ended, arrival);
+}
+
+static int cancel_noted(void *context, struct weir_request *request, bool *ended) {
+    struct broken_world *broken = context;
+    unsigned char in_memory;
+    uint32_t place = broken->receives;
+    while (place-- > 0 && broken->requests[place % 64] != request) {}
+    void *page = (void *)((uintptr_t)broken->memory[place % 64] / 4096 * 4096);
+    broken->lost += mincore(page, 1, &in_memory) != 0;
+    broken->cancelled++;
+    return broken->whole->calls->cancel(broken->whole->context, request, ended);
+}
+
+static int open_whole(void *context, uint32_t count) {
+    struct broken_world *broken = context;
+    return broken->whole->calls->open(broken->whole->context, count);
+}
+
+static int send_whole(void *context, const struct weir_message *message,
+                      struct weir_request *request) {
+    struct broken_world *broken = context;
+    return broken->whole->calls->send(broken->whole->context, message, request);
+}
+
+static const char *reason_of_broken(void *context) {
+    (void)context;
+    return "it broke";
+}
+
+static struct broken_world broken_world;
+
+static int train_on_broken(void *context, struct weir_world *world) {
+    struct broken_world *broken = &broken_world;
+    if (world->rank == 0) return train(context, world);
+    broken->whole = world;
+    broken->world = *world;
+    broken->calls = *world->calls;
+    broken->calls.open = open_whole;
+    broken->calls.send = send_whole;
+    broken->calls.receive = receive_noted;
+    broken->calls.test = test_or_fail;
+    broken->calls.cancel = cancel_noted;
+    broken->calls.reason = reason_of_broken;
+    broken->world.calls = &broken->calls;
+    broken->world.context = broken;
+    return train(context, &broken->world);
+}
+
+static void test_memory_stays_until_no_message_can_come(void) {
+    uint32_t cancelled = 0, k = 1;
+    for (bool fired = true; fired && !test_has_failed(); k += 1 + k / 8) {
+        choose_pair();
+        how.keeps_faults = true; /* what is left under way is one */
+        broken_world = (struct broken_world){.tests_left = k};
+        open_ranks(2);
+        int status = run_ranks(2, train_on_broken);
+        fired = broken_world.tests_left == 0;
+        EXPECT((status != WEIR_OK) == fired);
+        EXPECT_EQ_UINT(broken_world.lost, 0);
+        cancelled += broken_world.cancelled;
+        close_ranks(2);
+    }
+    EXPECT(cancelled > 0 && k > 2);
+}
+
 /* A rank that makes other calls than the rest is found out, not waited for. */
 static int differ(void *context, struct weir_world *world) {
     struct rank *rank = &((struct rank *)context)[world->rank];
@@ -511,4 +601,5 @@ WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
                 TEST(ranks_that_build_different_pipes_are_refused),
                 TEST(what_one_rank_refuses_all_do), TEST(more_ranks_than_workers_are_refused),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),
+                TEST(memory_stays_until_no_message_can_come),
                 TEST(other_calls_on_a_rank_are_an_error_and_no_wrong_number))
