@@ -360,6 +360,7 @@ struct broken_world {
     const void *memory[64]; /* of receives, in their order */
     const struct weir_request *requests[64];
     uint32_t receives, tests_left, cancelled, lost; /* lost: receives whose memory was given back */
+    uint32_t sends_left; /* on channel 0, until one says that it is something else */
 };
 
 static int receive_noted(void *context, const struct weir_message *message,
@@ -398,7 +399,10 @@ static int open_whole(void *context, uint32_t count) {
 static int send_whole(void *context, const struct weir_message *message,
                       struct weir_request *request) {
     struct broken_world *broken = context;
-    return broken->whole->calls->send(broken->whole->context, message, request);
+    struct weir_message sent = *message;
+    if (sent.channel == 0 && broken->sends_left > 0 && --broken->sends_left == 0)
+        sent.tag ^= 1 << 11;
+    return broken->whole->calls->send(broken->whole->context, &sent, request);
 }
 
 static const char *reason_of_broken(void *context) {
@@ -440,6 +444,23 @@ static void test_memory_stays_until_no_message_can_come(void) {
         close_ranks(2);
     }
     EXPECT(cancelled > 0 && k > 2);
+}
+
+/* Norms, losses, failures, outputs, times: what the ranks tell each other says what it is of. */
+static void test_numbers_that_are_of_something_else_are_an_error(void) {
+    uint32_t k = 1;
+    for (bool fired = true; fired && !test_has_failed(); k++) {
+        choose_pair();
+        how.keeps_faults = true;
+        broken_world = (struct broken_world){.tests_left = UINT32_MAX, .sends_left = k};
+        open_ranks(2);
+        int status = run_ranks(2, train_on_broken);
+        fired = broken_world.sends_left == 0;
+        bool told = status == WEIR_ERR_PEER || status == WEIR_ERR_TORN;
+        if (!EXPECT(told == fired)) printf("message %u: %s\n", k, weir_status_text(status));
+        close_ranks(2);
+    }
+    EXPECT(k > 3 * STEPS);
 }
 
 /* A rank that makes other calls than the rest is found out, not waited for. */
@@ -602,4 +623,5 @@ WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
                 TEST(what_one_rank_refuses_all_do), TEST(more_ranks_than_workers_are_refused),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),
                 TEST(memory_stays_until_no_message_can_come),
+                TEST(numbers_that_are_of_something_else_are_an_error),
                 TEST(other_calls_on_a_rank_are_an_error_and_no_wrong_number))
