@@ -7,6 +7,7 @@
  * of a printed seed.
  */
 #include "cli/cli.h"
+#include "net/cpu/level.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -231,6 +232,28 @@ static void test_launch_goes_on_with_fewer_replicas(void) {
     cli_same_exported(&run, alone, saved);
 }
 
+/* A checkpoint of the least level goes on as such under launch, on hosts that have more. */
+static void test_a_level_does_not_rise_when_a_job_goes_on(void) {
+    const char *folder = test_temporary_directory(), *least = weir__level_at(0)->name;
+    char kernels[64];
+    if (!can_run()) return;
+    snprintf(kernels, sizeof kernels, "vector (%s)", least);
+    for (int i = 0; i < 2 && !test_has_failed(); i++) {
+        CLI_CODE_IN(folder, &run, 0,
+                    "train --data %s " RUN
+                    " --lr-schedule constant --level %s --steps 2 --save saved",
+                    cli_text(), least);
+        run.code = test_shell(
+            run.output, sizeof run.output,
+            "{ cd '%s' && %s && WEIR_LAUNCH=word mpiexec -n %d '%s/bin/weir' train --data %s " RUN
+            " --lr-schedule constant --steps 4 --resume saved --save saved.%d 2>&1; }",
+            folder, environment(), 1 + i, test_install_prefix(), cli_text(), i);
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        EXPECT_CONTAINS(run.output, kernels);
+        EXPECT(strstr(run.output, "computes here") == NULL);
+    }
+}
+
 /* A first start that is lost before it has looked at anything. */
 static void test_launch_leaves_a_log_alone_that_is_not_its_own(void) {
     const char *folder = test_temporary_directory();
@@ -312,5 +335,6 @@ WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
                 TEST(launch_goes_on_with_fewer_replicas),
                 TEST(launch_leaves_a_log_alone_that_is_not_its_own),
+                TEST(a_level_does_not_rise_when_a_job_goes_on),
                 TEST(what_cannot_be_launched_is_refused),
                 TEST(launch_passes_a_signal_on_and_does_not_start_again))

@@ -47,15 +47,31 @@ struct means {
     uint32_t cores;
 };
 
+static int find_level(struct weir_faults *faults, uint32_t *number) {
+    const struct weir__level *level;
+    if (weir__level_find(NULL, faults, &level) != WEIR_OK) return WEIR_ERR_CONFIG;
+    for (*number = 0; weir__level_at(*number) != level;) ++*number;
+    return WEIR_OK;
+}
+
+/* What is highest may have become so by the loss of a host that had a lower one. */
+static const char *name_level(const struct ranks_command *of, uint32_t most) {
+    for (uint32_t i = most + 1; of->bits != NULL && i-- > 0;) {
+        const struct weir__level *level = weir__level_at(i);
+        bool narrow = strcmp(pipe_dtype_text(of->pipe), "bf16") == 0;
+        if (strcmp(narrow ? level->bits_bf16 : level->bits, of->bits) == 0) return level->name;
+    }
+    return weir__level_at(most)->name;
+}
+
 static int find_means(const struct weir_world *world, struct weir_faults *faults,
                       struct means *means) {
-    const struct weir__level *level;
     struct weir__machine *machine;
     struct weir__machine_facts facts;
     *means = (struct means){0};
-    if (weir__level_find(NULL, faults, &level) != WEIR_OK) return WEIR_ERR_CONFIG;
-    while (weir__level_at(means->level) != level) means->level++;
-    int status = weir__machine_new(NULL, &machine);
+    int status = find_level(faults, &means->level);
+    if (status != WEIR_OK) return status;
+    status = weir__machine_new(NULL, &machine);
     if (status != WEIR_OK) return status;
     weir__machine_facts(machine, &facts);
     weir__machine_destroy(machine);
@@ -103,7 +119,7 @@ static int share_means(struct ranks *ranks) {
     }
     weir__release(NULL, all, count, sizeof *all);
     if (status != WEIR_OK) return status;
-    if (pipe->level == NULL) pipe->level = weir__level_at(level)->name;
+    if (pipe->level == NULL) pipe->level = name_level(&ranks->of, level);
     if (pipe->threads_per_stage > 0) return WEIR_OK;
     uint32_t threads = cores / workers_of_rank(ranks);
     pipe->threads_per_stage = threads > 0 ? threads : 1;
@@ -123,6 +139,14 @@ static int join_others(struct ranks *ranks) {
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
     if (!told) of->pipe->workers = ranks->world.rank_count;
     return share_means(ranks);
+}
+
+static int join_nobody(const struct ranks_command *of) {
+    uint32_t level;
+    if (of->bits == NULL || of->pipe->level != NULL) return WEIR_OK;
+    int status = find_level(of->faults, &level);
+    if (status == WEIR_OK) of->pipe->level = name_level(of, level);
+    return status;
 }
 
 int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
@@ -146,7 +170,7 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
     if (ranks_world(ranks) != NULL) return join_others(ranks);
     if (args_given(of->args, "peer-timeout"))
         warn(of, "--peer-timeout: one process waits for no other: it has no effect");
-    return WEIR_OK;
+    return join_nobody(of);
 }
 
 /* ---- together ---- */

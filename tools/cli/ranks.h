@@ -43,6 +43,8 @@ struct ranks_command {
     struct people *people; /**< silenced on ranks but 0 */
     struct weir_faults *faults;
     struct weir_error *error;
+    const char *bits; /**< of a run that goes on: where no level is said it is the highest that all
+                           have of those that give these (weir__level's); NULL: of any */
     bool saves;       /**< the command writes checkpoints … */
     const char *save; /**< … here; NULL: nowhere */
 };

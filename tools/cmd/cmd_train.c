@@ -160,6 +160,7 @@ static int check_replicas(const struct train *t) {
 
 static int join(struct train *t, const struct arg_command *command) {
     struct train_values *values = t->values;
+    char bits[64];
     const struct ranks_command of = {.command = command,
                                      .unit = "update",
                                      .args = t->args,
@@ -168,10 +169,12 @@ static int join(struct train *t, const struct arg_command *command) {
                                      .people = &t->people,
                                      .faults = t->faults,
                                      .error = t->error,
+                                     .bits = train_read_bits(t, bits),
                                      .saves = true,
                                      .save = values->save};
     int status = ranks_join(&t->ranks, &of);
     if (status != WEIR_OK) return status;
+    t->ranks.of.bits = NULL; /* which ends here */
     t->task.ranks = &t->ranks;
     t->options.pipe.world = ranks_world(&t->ranks);
     if (!ranks_leads(&t->ranks))
