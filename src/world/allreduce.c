@@ -193,8 +193,13 @@ int weir__world_gather(const struct weir_world *world, const struct weir_allocat
 
 int weir__world_share(const struct weir_world *world, uint64_t *number) {
     if (world == NULL) return WEIR_OK;
-    uint64_t told = world->rank == 0 ? *number : 0;
-    int status = weir__world_gather(world, NULL, &told, sizeof told);
+    uint64_t told = world->rank == 0 ? *number : 0, other;
+    struct weir__allreduce exchange = {.own = (unsigned char *)&told,
+                                       .other = (unsigned char *)&other,
+                                       .bytes = sizeof told,
+                                       .merge = weir__allreduce_join,
+                                       .tag = weir__talk_tag(WEIR__TALK_GATHER, sizeof told)};
+    int status = weir__allreduce_wait(world, &exchange);
     if (status == WEIR_OK) *number = told;
     return status;
 }

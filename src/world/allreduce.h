@@ -50,8 +50,8 @@ int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint
 int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
                        void *data, size_t bytes);
 
-/** Every rank gets rank 0's number. Collective; blocks. Fails as that does; `world` may be NULL:
- * the own number. */
+/** Every rank gets rank 0's number. Collective; blocks. The world's failures, for it needs no
+ * memory; `world` may be NULL: the own number. */
 int weir__world_share(const struct weir_world *world, uint64_t *number);
 
 #endif

@@ -100,6 +100,17 @@ static void tell(struct train *t, const char *then) {
             saver->job.step, saver->error.message, then);
 }
 
+/* Where this rank alone has no copy all come to know it, as of a save that fails. */
+static int miss(struct train *t, int status, const struct weir_error *before) {
+    struct saver *saver = t->save.saver;
+    if (ranks_world(&t->ranks) == NULL) return status;
+    saver->status = status;
+    saver->error = *t->error;
+    *t->error = *before;
+    saver->phase = SAVER_WRITING;
+    return WEIR_OK;
+}
+
 /* `loss` is the best one's. */
 static int ask(struct train *t, bool latest, bool best, double loss) {
     struct saver *saver = t->save.saver;
@@ -114,12 +125,13 @@ static int ask(struct train *t, bool latest, bool best, double loss) {
         notes[progress.note_count++] = (struct weir_note){TRAIN_SAVE_LOSS_KEY, text};
         progress.notes = notes;
     }
+    struct weir_error before = *t->error;
     int status = weir_net_copy_take(saver->copy, &progress, t->error);
-    if (status != WEIR_OK) return status;
     if (latest) saver->saved = progress.step;
     bool alone = ranks_world(&t->ranks) == NULL;
     saver->job = (struct saver_job){.step = progress.step, .latest = latest, .best = best};
     saver->judged = false;
+    if (status != WEIR_OK) return miss(t, status, &before);
     saver->phase = alone ? SAVER_IDLE : SAVER_WRITING;
     saver_ask(saver, alone ? SAVER_WRITE | SAVER_COMMIT : SAVER_WRITE);
     return WEIR_OK;
