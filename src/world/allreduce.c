@@ -50,8 +50,8 @@ static int end_round(const struct weir_world *world, struct weir__allreduce *exc
         status =
             world->calls->test(world->context, &exchange->receive, &exchange->received, &arrival);
         if (status != WEIR_OK) return status;
-        exchange->strange = exchange->received && (arrival.tag != exchange->tag ||
-                                                   arrival.bytes != exchange->bytes);
+        exchange->strange = exchange->received &&
+                            (arrival.tag != exchange->tag || arrival.bytes != exchange->bytes);
         if (exchange->strange) return WEIR_ERR_PEER;
     }
     if (!exchange->sent)

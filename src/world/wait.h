@@ -22,7 +22,7 @@ enum weir__talk {
     WEIR__TALK_KINDS
 };
 enum { WEIR__TALK_NUMBERS_MOST = 4096 };
-_Static_assert(WEIR__TALK_KINDS * WEIR__TALK_NUMBERS_MOST <= WEIR_TAG_MOST + 1, "tags have room");
+_Static_assert(WEIR__TALK_KINDS *WEIR__TALK_NUMBERS_MOST <= WEIR_TAG_MOST + 1, "tags have room");
 
 static inline uint32_t weir__talk_tag(enum weir__talk kind, uint64_t number) {
     return (uint32_t)kind * WEIR__TALK_NUMBERS_MOST + (uint32_t)(number % WEIR__TALK_NUMBERS_MOST);

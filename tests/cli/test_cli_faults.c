@@ -197,11 +197,12 @@ static void test_launch_goes_on_to_the_file_of_an_undisturbed_run(void) {
 
 /* An mpiexec that runs all on this machine, and in whose sight host b is gone with a file. */
 static bool write_launcher(const char *folder) {
-    return cli_do(folder, "cat > launcher <<'END'\n"
-                          "#!/bin/sh\nA=\nwhile [ $# -gt 0 ]; do\nif [ \"$1\" = -hosts ]; then\n"
-                          "case \"$2\" in *b:*) [ -e \"${0%%/*}/gone\" ] && exit 1;; esac\nshift 2\n"
-                          "else A=\"$A '$1'\"; shift; fi\ndone\neval exec mpiexec $A\nEND\n"
-                          "chmod +x launcher && printf 'a:2\\nb:2\\n' > hosts");
+    return cli_do(folder,
+                  "cat > launcher <<'END'\n"
+                  "#!/bin/sh\nA=\nwhile [ $# -gt 0 ]; do\nif [ \"$1\" = -hosts ]; then\n"
+                  "case \"$2\" in *b:*) [ -e \"${0%%/*}/gone\" ] && exit 1;; esac\nshift 2\n"
+                  "else A=\"$A '$1'\"; shift; fi\ndone\neval exec mpiexec $A\nEND\n"
+                  "chmod +x launcher && printf 'a:2\\nb:2\\n' > hosts");
 }
 
 /* Four replicas of a rank each, whose groups of gradients stay when two ranks are left. */
@@ -221,7 +222,8 @@ static void test_launch_goes_on_with_fewer_replicas(void) {
         "{ cd '%s' && %s && { WEIR_MPIEXEC=$PWD/launcher '%s/bin/weir' launch -n 4 --hosts hosts "
         "-- train --data %s %s --replicas 4 --save '%s/saved' 2>&1 & } ; P=$!; while [ ! -e saved "
         "] && kill -0 $P 2>/dev/null; do sleep 0.1; done; touch gone; for D in /proc/[0-9]*; do "
-        "case \"$(tr '\\0' ' ' < $D/cmdline 2>/dev/null)\" in \"%s/bin/weir train \"*\"%s/saved\"*) "
+        "case \"$(tr '\\0' ' ' < $D/cmdline 2>/dev/null)\" in \"%s/bin/weir train "
+        "\"*\"%s/saved\"*) "
         "F=${D#/proc/};; esac; done; kill -KILL $F; wait $P; }",
         folder, environment(), test_install_prefix(), cli_text(), options, folder,
         test_install_prefix(), folder);
@@ -258,10 +260,11 @@ static void test_a_level_does_not_rise_when_a_job_goes_on(void) {
 static void test_launch_leaves_a_log_alone_that_is_not_its_own(void) {
     const char *folder = test_temporary_directory();
     if (!can_run()) return;
-    if (!cli_do(folder, "cat > launcher <<'END'\n"
-                        "#!/bin/sh\n[ \"$1\" = --version ] || [ -e once ] || { touch once; exit 139; }\n"
-                        "exec mpiexec \"$@\"\nEND\n"
-                        "chmod +x launcher && mkdir log && echo foreign > log/metrics.csv"))
+    if (!cli_do(folder,
+                "cat > launcher <<'END'\n"
+                "#!/bin/sh\n[ \"$1\" = --version ] || [ -e once ] || { touch once; exit 139; }\n"
+                "exec mpiexec \"$@\"\nEND\n"
+                "chmod +x launcher && mkdir log && echo foreign > log/metrics.csv"))
         return;
     run.code = test_shell(run.output, sizeof run.output,
                           "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher '%s/bin/weir' launch -n 2 "

@@ -121,7 +121,8 @@ static void test_grad_writes_the_file_of_one_process(void) {
     snprintf(folder, sizeof folder, "%s", test_temporary_directory());
     cli_make_data(folder, "data", 5, 5, data);
     for (size_t i = 0; i < 2 && !test_has_failed(); i++) {
-        CLI_CODE_IN(folder, &run, 0, "init --layers 4 --width 16 --heads 2 --context 8 --vocab 32 %s --out w",
+        CLI_CODE_IN(folder, &run, 0,
+                    "init --layers 4 --width 16 --heads 2 --context 8 --vocab 32 %s --out w",
                     i == 0 ? "" : "--tied");
         CLI_CODE_IN(folder, &run, 0,
                     "grad " CLI_MODEL " --vocab 32 --layers 4 %s --chunks 3 --weights w --data "
@@ -148,7 +149,8 @@ static void test_a_signal_to_one_rank_ends_all(void) {
         "\"%s/bin/weir\" generate --load w " MODEL " --prompt a --tokens 16777216 --json said' "
         "> text & P=$!; w() { I=0; while ! eval \"$1\" && [ $I -lt 600 ]; do sleep 0.1; "
         "I=$((I+1)); done; }; w '[ -e pid.1 ]'; w '[ $((0x$(sed -n "
-        "\"s/SigCgt:[^0-9a-f]*//p\" /proc/$(cat pid.1)/status) & 0x4000)) != 0 ]'; kill -TERM $(cat pid.1); wait $P; }",
+        "\"s/SigCgt:[^0-9a-f]*//p\" /proc/$(cat pid.1)/status) & 0x4000)) != 0 ]'; kill -TERM "
+        "$(cat pid.1); wait $P; }",
         folder, cli_launcher(), test_install_prefix());
     EXPECT_EQ_INT(run.code, 128 + SIGTERM);
     EXPECT_CONTAINS(run.output, "weir: generate: 1 text, ");

@@ -92,8 +92,8 @@ static void continue_all(struct generator *g, const struct generator_run *run, s
     }
 }
 
-/* What the newest token of text `number` was drawn from: the row of the last step that was the token
- * before it. Rows behind a step's are of steps before. */
+/* What the newest token of text `number` was drawn from: the row of the last step that was the
+ * token before it. Rows behind a step's are of steps before. */
 static void copy_logits(const struct generator *g, const struct generator_text *text,
                         uint32_t number, double logits[VOCAB]) {
     uint32_t row = 0, place = text->count - text->first - 2;

@@ -6,7 +6,7 @@
  * batch of its own, and what they all end with is compared with the reference, bit for bit.
  */
 #include "base/base.h"
-#include "engine/engine_stages.h"
+#include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
 
 #include <stdatomic.h>
@@ -85,20 +85,12 @@ static void open_ranks(uint32_t count) {
     for (uint32_t r = 0; r < count; r++) {
         struct rank *rank = &ranks[r];
         memset(rank, 0, sizeof *rank);
-        rank->model = model;
-        struct weir_pipe_options fresh = engine_options(&rank->model);
-        rank->options = run.options;
-        rank->options.stages = fresh.stages;
-        rank->options.inputs = fresh.inputs;
-        rank->options.bind = "none";
-        for (uint32_t k = 0; k < STEPS; k++)
-            engine_batch_init(&rank->seen[k], &rank->model, rank->options.rows, 1 + k);
+        engine_rank_open(&run, &model, &rank->model, &rank->options, rank->seen, STEPS);
     }
 }
 
 static void close_ranks(uint32_t count) {
-    for (uint32_t r = 0; r < count; r++)
-        for (uint32_t k = 0; k < STEPS; k++) engine_batch_clean_up(&ranks[r].seen[k]);
+    for (uint32_t r = 0; r < count; r++) engine_rank_close(ranks[r].seen, STEPS);
 }
 
 static bool expect_state(const struct engine_reference *reference, uint32_t count) {
@@ -153,10 +145,7 @@ static bool compare(uint32_t count) {
 /* What the ranks are to do; returns what the world's run says. */
 static int run_ranks(uint32_t count, threads_world_fn *function) {
     how.ranks = count;
-    struct threads_world *world = threads_world_new(&how);
-    int status = threads_world_run(world, function, ranks);
-    threads_world_destroy(world);
-    return status;
+    return threads_world_once(&how, function, ranks);
 }
 
 static void choose(void) {

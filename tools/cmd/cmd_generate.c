@@ -165,8 +165,8 @@ static int build(struct generate *g) {
     status =
         pipe_balance(&values->pipe, g->model, false, &g->storage, &g->options, stderr, g->faults);
     if (status != WEIR_OK) return status;
-    struct generator_options options = {g->model, g->options, texts > 0 ? texts : 1, 0,
-                                        values->tokens > 0, &g->ranks};
+    struct generator_options options = {g->model, g->options,         texts > 0 ? texts : 1,
+                                        0,        values->tokens > 0, &g->ranks};
     for (uint32_t i = 0; i < g->prompts.count; i++)
         options.prompt_tokens += g->prompts.list[i].count;
     status = ranks_agree(&g->ranks, WEIR_OK, digest(g));
@@ -237,8 +237,7 @@ static int run(struct generate *g) {
         status = generate_print_texts(g, done, count);
         done += count;
     }
-    return status == WEIR_OK ? generate_print_summary(g, done, ranks_stopped(&g->ranks))
-                             : status;
+    return status == WEIR_OK ? generate_print_summary(g, done, ranks_stopped(&g->ranks)) : status;
 }
 
 static void clean_up(struct generate *g) {
@@ -275,8 +274,11 @@ int cmd_generate(int argc, char **argv) {
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct generate g = {
-        .values = &values, .args = &args, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
+    struct generate g = {.values = &values,
+                         .args = &args,
+                         .faults = &faults,
+                         .error = &error,
+                         .options = WEIR_NET_OPTIONS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     check_values(&values, &faults);
     people_init(&g.people, output_is_standard(values.json));

@@ -461,8 +461,11 @@ int cmd_grad(int argc, char **argv) {
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct grad g = {
-        .values = &values, .args = &args, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
+    struct grad g = {.values = &values,
+                     .args = &args,
+                     .faults = &faults,
+                     .error = &error,
+                     .options = WEIR_NET_OPTIONS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (values.weights == NULL) weir_faults_add(&faults, "--weights is missing: give a file");
     if (values.data == NULL) weir_faults_add(&faults, "--data is missing: give a file");

@@ -23,7 +23,8 @@ struct forward_values {
 extern const struct arg_option forward_option_list[];
 extern const uint32_t forward_option_count;
 
-/** A run. Zeroed but for values, args, faults, error and net options; then cleaned up as a whole. */
+/** A run. Zeroed but for values, args, faults, error and net options; then cleaned up as a whole.
+ */
 struct forward {
     struct forward_values *values;
     const struct args *args;
@@ -42,10 +43,11 @@ struct forward {
 };
 
 /** Joins the launcher's world, opens data, builds the net and loads the weights. Faults are listed
- * as far as they can be found. On ranks but 0 `out` and the values' `json` are NULL from then on. */
+ * as far as they can be found. On ranks but 0 `out` and the values' `json` are NULL from then on.
+ */
 int forward_begin(struct forward *f, const struct arg_command *command);
-/** Gives all rows to `visit`, at most a mini-batch at a time, until one fails or Ctrl-C comes to any
- * rank. All ranks visit, for all run the steps. */
+/** Gives all rows to `visit`, at most a mini-batch at a time, until one fails or Ctrl-C comes to
+ * any rank. All ranks visit, for all run the steps. */
 typedef int forward_visit_fn(void *context, uint64_t first, uint32_t rows);
 int forward_rows(struct forward *f, forward_visit_fn *visit, void *context);
 /** Whether Ctrl-C left some rows out. */

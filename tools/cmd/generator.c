@@ -206,8 +206,8 @@ static int draw_rows(const struct session *s, uint32_t rows) {
 }
 
 static bool stopped(const struct session *s) {
-    bool asked = s->g->ranks != NULL ? ranks_stopped(s->g->ranks)
-                                     : s->run->stop != NULL && s->run->stop();
+    bool asked =
+        s->g->ranks != NULL ? ranks_stopped(s->g->ranks) : s->run->stop != NULL && s->run->stop();
     for (uint32_t i = 0; asked && i < s->count; i++)
         if (s->texts[i].end == GENERATOR_GOING) s->texts[i].end = GENERATOR_INTERRUPTED;
     return asked;

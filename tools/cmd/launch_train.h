@@ -16,10 +16,10 @@ struct launch_train {
     char **words;
     const char *save; /**< where it saves to; NULL: nowhere */
     const char *resume, *log_dir;
-    bool saves_often;    /**< --save-every */
-    bool names_pipeline; /**< --workers, --stages or --balance */
-    struct saved before; /**< at `save`, before the first start */
-    bool log_is_foreign; /**< `log_dir` had metrics then, which no start of this job wrote */
+    bool saves_often;          /**< --save-every */
+    bool names_pipeline;       /**< --workers, --stages or --balance */
+    struct saved before;       /**< at `save`, before the first start */
+    bool log_is_foreign;       /**< `log_dir` had metrics then, which no start of this job wrote */
     struct launch_share whole; /**< of the first start */
     uint32_t groups;           /**< --gradient-groups, or what follows from --replicas */
 };

@@ -39,7 +39,7 @@ struct task {
     uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */
     size_t input_bytes, target_bytes, output_bytes;
     void *inputs, *targets, *outputs; /**< of a mini-batch; outputs only where they are looked at */
-    struct ranks *ranks; /**< who run the steps, and hear of signals by them */
+    struct ranks *ranks;              /**< who run the steps, and hear of signals by them */
 };
 
 /** Takes the model's border, in the dtypes of steps at `dtype`. Returns its loss, or NULL. The

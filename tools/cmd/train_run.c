@@ -198,8 +198,8 @@ static int check_paths(struct train *t) {
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         bool streams = i >= 2 && output_is_standard(outputs[i].path);
         if (i < 2)
-            net_run_check_checkpoint(outputs[i].option, outputs[i].path, ranks_world(&t->ranks) != NULL,
-                                     t->faults);
+            net_run_check_checkpoint(outputs[i].option, outputs[i].path,
+                                     ranks_world(&t->ranks) != NULL, t->faults);
         else if (!streams)
             net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
         path_uses_add(uses, outputs[i]);
