@@ -277,6 +277,26 @@ static void test_launch_leaves_a_log_alone_that_is_not_its_own(void) {
     EXPECT_EQ_STR(run.output, "foreign\n");
 }
 
+/* As when a host goes while MPI starts: the ranks end in it, and the launcher waits. */
+static void test_a_start_that_breaks_holds_up_nobody(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    if (!cli_do(folder, "cat > launcher <<'END'\n"
+                        "#!/bin/sh\n[ \"$1\" = --version ] || [ -e once ] || { touch once\n"
+                        "echo \"weir-launch $WEIR_LAUNCH starting\" >&2\n"
+                        "echo \"weir-launch $WEIR_LAUNCH broken\" >&2; exec sleep 100; }\n"
+                        "exec mpiexec \"$@\"\nEND\nchmod +x launcher"))
+        return;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher timeout 60 '%s/bin/weir' "
+                          "launch -n 2 -- train --data %s " RUN " --steps 2 2>&1; }",
+                          folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT_CONTAINS(run.output, "launch: a rank that was starting is lost");
+    EXPECT_CONTAINS(run.output, "restart 1 of at most 3");
+    EXPECT(strstr(run.output, "weir-launch") == NULL);
+}
+
 /* Ends by itself: no restart. */
 static void expect_code(const char *folder, int code, const char *part, const char *arguments) {
     run.code =
@@ -338,6 +358,7 @@ WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
                 TEST(launch_goes_on_with_fewer_replicas),
                 TEST(launch_leaves_a_log_alone_that_is_not_its_own),
+                TEST(a_start_that_breaks_holds_up_nobody),
                 TEST(a_level_does_not_rise_when_a_job_goes_on),
                 TEST(what_cannot_be_launched_is_refused),
                 TEST(launch_passes_a_signal_on_and_does_not_start_again))

@@ -160,7 +160,9 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
         weir_faults_add(of->faults, "--peer-timeout 0 leaves no time: give seconds above 0");
     options.lost = ranks_lost_tell;
     options.context = ranks;
+    ranks_start_begin();
     int status = weir_world_mpi(NULL, &options, of->faults, &ranks->world);
+    ranks_start_end();
     if (status != WEIR_OK) return status;
     ranks->joined = true;
     if (ranks->world.rank > 0) {

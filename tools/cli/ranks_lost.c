@@ -56,15 +56,41 @@ static void say_what_is_saved(const struct ranks *ranks, int descriptor) {
     say(descriptor, text);
 }
 
-static void say_to_launcher(const struct ranks_lost *lost, int descriptor) {
-    char text[256];
+static void say_to_launcher(int descriptor, const char *news) {
+    char text[384];
     const char *word = getenv(RANKS_LOST_VARIABLE);
     if (word == NULL) return;
-    snprintf(text, sizeof text,
-             lost->peer.how == WEIR_LOST_ABSENT ? RANKS_LOST_MARK " %.64s a rank\n"
-                                                : RANKS_LOST_MARK " %.64s rank %u on %s\n",
-             word, lost->peer.rank, lost->peer.host);
+    snprintf(text, sizeof text, RANKS_LOST_MARK " %.64s %s\n", word, news);
     say(descriptor, text);
+}
+
+static void tell_launcher_who(const struct ranks_lost *lost, int descriptor) {
+    char who[256];
+    snprintf(who, sizeof who,
+             lost->peer.how == WEIR_LOST_ABSENT ? RANKS_LOST "a rank"
+                                                : RANKS_LOST "rank %u on %s",
+             lost->peer.rank, lost->peer.host);
+    say_to_launcher(descriptor, who);
+}
+
+/* ---- the start ---- */
+
+static bool is_starting; /* of this process, which joins once; read as it exits */
+
+static void tell_broken_start(void) {
+    if (is_starting) say_to_launcher(STDERR_FILENO, RANKS_BROKEN);
+}
+
+void ranks_start_begin(void) {
+    if (getenv(RANKS_LOST_VARIABLE) == NULL) return;
+    say_to_launcher(STDERR_FILENO, RANKS_STARTING);
+    is_starting = true;
+    (void)atexit(tell_broken_start);
+}
+
+void ranks_start_end(void) {
+    if (is_starting) say_to_launcher(STDERR_FILENO, RANKS_STARTED);
+    is_starting = false;
 }
 
 /* Where no action is known that waited. */
@@ -83,7 +109,7 @@ static void say_lost(const struct ranks *ranks, int descriptor) {
              describe(ranks, what, sizeof what));
     say(descriptor, text);
     say_what_is_saved(ranks, descriptor);
-    say_to_launcher(&ranks->lost, descriptor);
+    tell_launcher_who(&ranks->lost, descriptor);
 }
 
 /* ---- the world's thread ---- */
@@ -143,7 +169,7 @@ _Noreturn void ranks_lost_end(struct ranks *ranks) {
         _exit(exit_code(&lost->peer));
     }
     say_what_is_saved(ranks, STDERR_FILENO);
-    say_to_launcher(lost, STDERR_FILENO);
+    tell_launcher_who(lost, STDERR_FILENO);
     sleep_ms(PASS_ON_MS);
     /* those that are stopped end only so; where MPI does not come back the other thread does it */
     if (ranks->joined) world->calls->abort(world->context, EXIT_FAILED);
