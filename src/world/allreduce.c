@@ -15,6 +15,7 @@ enum { YIELDS = 20000, NAP_US = 200 };
 void weir__allreduce_begin(struct weir__allreduce *exchange) {
     assert(!exchange->under_way && exchange->merge != NULL);
     exchange->distance = 1;
+    exchange->strange = false;
 }
 
 static uint32_t ranks_of(const struct weir_world *world, const struct weir__allreduce *exchange) {
@@ -30,7 +31,8 @@ static int begin_round(const struct weir_world *world, struct weir__allreduce *e
                                     .peer = exchange->first + (own + ranks - far) % ranks};
     const struct weir_message out = {.data = exchange->own,
                                      .bytes = exchange->bytes,
-                                     .peer = exchange->first + (own + far) % ranks};
+                                     .peer = exchange->first + (own + far) % ranks,
+                                     .tag = exchange->tag};
     int status = world->calls->receive(world->context, &in, &exchange->receive);
     if (status != WEIR_OK) return status;
     status = world->calls->send(world->context, &out, &exchange->send);
@@ -48,7 +50,9 @@ static int end_round(const struct weir_world *world, struct weir__allreduce *exc
         status =
             world->calls->test(world->context, &exchange->receive, &exchange->received, &arrival);
         if (status != WEIR_OK) return status;
-        if (exchange->received && arrival.bytes != exchange->bytes) return WEIR_ERR_PEER;
+        exchange->strange = exchange->received &&
+                            (arrival.tag != exchange->tag || arrival.bytes != exchange->bytes);
+        if (exchange->strange) return WEIR_ERR_PEER;
     }
     if (!exchange->sent)
         status = world->calls->test(world->context, &exchange->send, &exchange->sent, NULL);
@@ -90,6 +94,12 @@ void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t
     for (size_t i = 0; i < bytes; i++) own[i] |= other[i];
 }
 
+const char *weir__allreduce_reason(const struct weir_world *world,
+                                   const struct weir__allreduce *exchange) {
+    if (!exchange->strange) return world->calls->reason(world->context);
+    return "another rank is at something else: every rank must make the same calls, in one order";
+}
+
 /* ---- agreeing ---- */
 
 /* What a rank comes with. */
@@ -116,15 +126,20 @@ static void merge_votes(unsigned char *own, const unsigned char *other, size_t b
 }
 
 static int exchange_votes(const struct weir_world *world, uint32_t first, uint32_t count,
-                          struct vote *vote) {
+                          struct vote *vote, struct weir_faults *faults) {
     struct vote other;
     struct weir__allreduce exchange = {.own = (unsigned char *)vote,
+                                       .tag = weir__talk_tag(WEIR__TALK_AGREE, 0),
                                        .other = (unsigned char *)&other,
                                        .bytes = sizeof *vote,
                                        .merge = merge_votes,
                                        .first = first,
                                        .count = count};
-    return weir__allreduce_wait(world, &exchange);
+    int status = weir__allreduce_wait(world, &exchange);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "the ranks cannot be asked: %s",
+                        weir__allreduce_reason(world, &exchange));
+    return status;
 }
 
 static int agree(const struct weir_world *world, uint32_t first, uint32_t count, int status,
@@ -136,13 +151,9 @@ static int agree(const struct weir_world *world, uint32_t first, uint32_t count,
     const char *why = faults != NULL && faults->kept > 0 ? faults->lines[faults->kept - 1]
                                                          : weir_status_text(status);
     snprintf(vote.why, sizeof vote.why, "%s", why);
-    int told = exchange_votes(world, first, count, &vote);
+    int told = exchange_votes(world, first, count, &vote, status == WEIR_OK ? faults : NULL);
     if (status != WEIR_OK) return status;
-    if (told != WEIR_OK) {
-        weir_faults_add(faults, "the ranks cannot be asked: %s",
-                        world->calls->reason(world->context));
-        return told;
-    }
+    if (told != WEIR_OK) return told;
     if (vote.failed != 0) {
         weir_faults_add(faults, "rank %u: %s", vote.failed - 1, vote.why);
         return WEIR_ERR_PEER;
@@ -171,7 +182,8 @@ int weir__world_gather(const struct weir_world *world, const struct weir_allocat
     struct weir__allreduce exchange = {.own = data,
                                        .other = weir__acquire(allocator, bytes, 1),
                                        .bytes = bytes,
-                                       .merge = weir__allreduce_join};
+                                       .merge = weir__allreduce_join,
+                                       .tag = weir__talk_tag(WEIR__TALK_GATHER, bytes)};
     assert(data != NULL && bytes > 0);
     if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__allreduce_wait(world, &exchange);
@@ -181,8 +193,13 @@ int weir__world_gather(const struct weir_world *world, const struct weir_allocat
 
 int weir__world_share(const struct weir_world *world, uint64_t *number) {
     if (world == NULL) return WEIR_OK;
-    uint64_t told = world->rank == 0 ? *number : 0;
-    int status = weir__world_gather(world, NULL, &told, sizeof told);
+    uint64_t told = world->rank == 0 ? *number : 0, other;
+    struct weir__allreduce exchange = {.own = (unsigned char *)&told,
+                                       .other = (unsigned char *)&other,
+                                       .bytes = sizeof told,
+                                       .merge = weir__allreduce_join,
+                                       .tag = weir__talk_tag(WEIR__TALK_GATHER, sizeof told)};
+    int status = weir__allreduce_wait(world, &exchange);
     if (status == WEIR_OK) *number = told;
     return status;
 }

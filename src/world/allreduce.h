@@ -5,7 +5,7 @@
 #ifndef WEIR_ALLREDUCE_H
 #define WEIR_ALLREDUCE_H
 
-#include "base/base.h"
+#include "world/wait.h"
 
 /** All ranks' numbers become known to all, by messages on channel 0: in round k to the rank 2^k
  * further on from that 2^k before (dissemination; Hensgen, Finkel, Manber 1988). What is merged may
@@ -15,6 +15,8 @@ struct weir__allreduce {
     size_t bytes;
     void (*merge)(unsigned char *own, const unsigned char *other, size_t bytes);
     uint32_t first, count; /**< the ranks that take part; no `count`: all */
+    uint32_t tag;          /**< of its messages: what is exchanged (weir__talk_tag) */
+    bool strange;          /**< a rank's message was of something else: WEIR_ERR_PEER */
     uint32_t distance;     /**< of this round; the number of ranks or more: it is over */
     bool under_way, sent, received;
     struct weir_request send, receive;
@@ -27,6 +29,9 @@ int weir__allreduce_go_on(const struct weir_world *world, struct weir__allreduce
                           bool *over);
 /** Both, to the end: blocks, and sleeps where that takes long. Opens channel 0. */
 int weir__allreduce_wait(const struct weir_world *world, struct weir__allreduce *exchange);
+/** Why it failed: one line, as the world's reason. */
+const char *weir__allreduce_reason(const struct weir_world *world,
+                                   const struct weir__allreduce *exchange);
 /** A merge for bytes that one rank alone brings, and that are 0 on the others. */
 void weir__allreduce_join(unsigned char *own, const unsigned char *other, size_t bytes);
 
@@ -45,8 +50,8 @@ int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint
 int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
                        void *data, size_t bytes);
 
-/** Every rank gets rank 0's number. Collective; blocks. Fails as that does; `world` may be NULL:
- * the own number. */
+/** Every rank gets rank 0's number. Collective; blocks. The world's failures, for it needs no
+ * memory; `world` may be NULL: the own number. */
 int weir__world_share(const struct weir_world *world, uint64_t *number);
 
 #endif

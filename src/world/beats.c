@@ -20,6 +20,8 @@
 
 /* How long lost ranks are gathered before they are told: with a host all of its ranks go. */
 enum { GATHER_MS = 150 };
+/* And at most, while a lower rank has said nothing of one that is silent: maybe it is, too. */
+enum { GATHER_MOST_MS = 600 };
 enum { ALL_HEAR_ALL = 16 }; /* so many ranks at most */
 enum { JOIN_LEAST_MS = 10000, BEAT_LEAST_MS = 10, BEAT_MOST_MS = 1000, BEATS_PER_TIMEOUT = 10 };
 enum { FAREWELL_MS = 500, TOLD_MS = 200 };
@@ -100,14 +102,32 @@ static void describe(struct weir__beats *beats, struct weir_lost *lost) {
     }
 }
 
+/* Of the lower ranks. All that live tell of a silent one as soon as they hear of it: who does not
+ * went with it, even where this rank hears none of its beats. */
+static bool may_speak(const struct weir__beats *beats, const struct weir__peer *peer) {
+    if (peer->state == LOST) return false;
+    return beats->lost.how != WEIR_LOST_SILENT || peer->state == LEFT || peer->leaves;
+}
+
 /* The lowest rank that lives, as far as is known here, and has not been given up itself. */
 static bool has_the_word(const struct weir__beats *beats) {
     const struct weir_lost *lost = &beats->lost;
     if (lost->how == WEIR_LOST_ABORTED) return false;
     if (lost->how == WEIR_LOST_ABSENT) return true;
     for (uint32_t r = 0; r < beats->rank; r++)
-        if (beats->peers[r].state != LOST) return false;
+        if (may_speak(beats, &beats->peers[r])) return false;
     return lost->rank != beats->rank;
+}
+
+/* Whether it is too early to say who has the word. */
+static bool gathers(const struct weir__beats *beats) {
+    uint64_t since = weir__now_ns() - beats->lost_at;
+    if (beats->lost.how == WEIR_LOST_ABORTED || since >= GATHER_MOST_MS * BEATS_MS) return false;
+    if (since < GATHER_MS * BEATS_MS) return true;
+    uint32_t unheard = 0;
+    for (uint32_t r = 0; beats->peers != NULL && r < beats->rank; r++)
+        unheard += beats->peers[r].state == JOINED && !may_speak(beats, &beats->peers[r]);
+    return unheard > 0;
 }
 
 static void send_to_all(struct weir__beats *beats, const struct weir__word *word) {
@@ -146,9 +166,7 @@ static void lose(struct weir__beats *beats, struct weir_lost lost) {
 
 /* Lets everybody have heard of it first, and counts who else is lost. */
 static void tell_loss(struct weir__beats *beats) {
-    if (!beats->has_lost || beats->told) return;
-    bool gathers = beats->lost.how != WEIR_LOST_ABORTED;
-    if (gathers && weir__now_ns() - beats->lost_at < GATHER_MS * BEATS_MS) return;
+    if (!beats->has_lost || beats->told || gathers(beats)) return;
     beats->told = true;
     pthread_mutex_lock(&beats->lock);
     uint32_t count = 0;
@@ -276,6 +294,19 @@ static struct pollfd watch(int descriptor, bool connects) {
     return (struct pollfd){.fd = descriptor, .events = connects ? POLLOUT : POLLIN};
 }
 
+/* Milliseconds until one of those whose beats come is silent for too long, or a beat is due. */
+static uint64_t time_left(const struct weir__beats *beats) {
+    uint64_t now = weir__now_ns(), least = beats->interval;
+    for (uint32_t r = 0; r < beats->rank_count; r++) {
+        const struct weir__peer *peer = &beats->peers[r];
+        if (r == beats->rank || peer->state != JOINED || peer->leaves || !hear_each_other(beats, r))
+            continue;
+        uint64_t until = peer->heard + beats->timeout, left = until > now ? until - now : 0;
+        if (left < least) least = left;
+    }
+    return least / BEATS_MS + (least < beats->interval);
+}
+
 static void wait_for_news(struct weir__beats *beats) {
     struct pollfd few[2 + BEATS_GUESTS], *polled = beats->polled != NULL ? beats->polled : few;
     uint32_t count = 0;
@@ -291,7 +322,7 @@ static void wait_for_news(struct weir__beats *beats) {
         if (r != beats->rank && peer->wire.descriptor >= 0)
             polled[count++] = watch(peer->wire.descriptor, peer->state == APART && !peer->greeted);
     }
-    uint64_t ms = beats->interval / BEATS_MS;
+    uint64_t ms = time_left(beats);
     if (apart && ms > 50) ms = 50;
     if (beats->has_lost && !beats->told && ms > 20) ms = 20;
     (void)poll(polled, count, (int)ms);

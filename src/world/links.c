@@ -69,6 +69,11 @@ struct pair_side {
     struct weir__links_how how; /* with its defaults */
 };
 
+/* Links are the last kind of talk. */
+static uint32_t tag_of(uint32_t what) {
+    return weir__talk_tag(WEIR__TALK_LINK, what);
+}
+
 /* Sends, and waits for the answer. */
 static int ask(const struct pair_side *side, size_t out, size_t in, uint32_t tag,
                uint64_t *took_ns) {
@@ -77,7 +82,7 @@ static int ask(const struct pair_side *side, size_t out, size_t in, uint32_t tag
     struct weir_arrival arrival = {0};
     const struct weir_message answer = {.data = side->in, .bytes = in, .peer = side->peer};
     const struct weir_message question = {
-        .data = side->out, .bytes = out, .peer = side->peer, .tag = tag};
+        .data = side->out, .bytes = out, .peer = side->peer, .tag = tag_of(tag)};
     int status = world->calls->receive(world->context, &answer, &received);
     if (status != WEIR_OK) return status;
     uint64_t begin = side->how.now();
@@ -85,7 +90,8 @@ static int ask(const struct pair_side *side, size_t out, size_t in, uint32_t tag
     if (status != WEIR_OK) return status;
     status = wait(world, &received, &arrival, &sent);
     *took_ns = side->how.now() - begin;
-    return status != WEIR_OK || arrival.bytes == in ? status : WEIR_ERR_PEER;
+    if (status != WEIR_OK) return status;
+    return arrival.bytes == in && arrival.tag == tag_of(0) ? WEIR_OK : WEIR_ERR_PEER;
 }
 
 /* Waits for a question, and answers it. `clock`: with the time. */
@@ -94,12 +100,13 @@ static int answer(const struct pair_side *side, size_t in, size_t out, bool cloc
     struct weir_request request;
     struct weir_arrival arrival = {0};
     const struct weir_message question = {.data = side->in, .bytes = in, .peer = side->peer};
-    const struct weir_message reply = {.data = side->out, .bytes = out, .peer = side->peer};
+    const struct weir_message reply = {
+        .data = side->out, .bytes = out, .peer = side->peer, .tag = tag_of(0)};
     int status = world->calls->receive(world->context, &question, &request);
     if (status != WEIR_OK) return status;
     if ((status = wait(world, &request, &arrival, NULL)) != WEIR_OK) return status;
-    if (arrival.bytes != in) return WEIR_ERR_PEER;
-    *tag = arrival.tag;
+    if (arrival.bytes != in || arrival.tag < tag_of(0)) return WEIR_ERR_PEER;
+    *tag = arrival.tag - tag_of(0);
     uint64_t now = side->how.now();
     if (clock) memcpy(side->out, &now, sizeof now);
     status = world->calls->send(world->context, &reply, &request);

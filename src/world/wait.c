@@ -30,3 +30,11 @@ int weir__world_receive(const struct weir_world *world, uint32_t peer, void *dat
     int status = world->calls->receive(world->context, &message, &request);
     return status != WEIR_OK ? status : weir__world_wait(world, &request, arrival);
 }
+
+int weir__world_expect(const struct weir_world *world, uint32_t peer, uint32_t tag, void *data,
+                       size_t bytes) {
+    struct weir_arrival arrival = {0};
+    int status = weir__world_receive(world, peer, data, bytes, &arrival);
+    if (status != WEIR_OK) return status;
+    return arrival.tag == tag && arrival.bytes == bytes ? WEIR_OK : WEIR_ERR_PEER;
+}

@@ -66,6 +66,40 @@ bool cli_code_at(const char *file, int line, const struct cli_run *run, int want
     return false;
 }
 
+const char *cli_launcher(void) {
+    static char text[1024];
+    const char *folder = test_mpi_path();
+    snprintf(text, sizeof text,
+             "%s%s%s export HYDRA_LAUNCHER=fork OMPI_ALLOW_RUN_AS_ROOT=1 "
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1; mpiexec",
+             folder != NULL ? "unset WEIR_MPI; PATH='" : "", folder != NULL ? folder : "",
+             folder != NULL ? "/bin':$PATH;" : "");
+    return text;
+}
+
+bool cli_run_ranks(struct cli_run *run, const char *folder, uint32_t ranks, const char *format,
+                   ...) {
+    const char *prefix = test_install_prefix();
+    char arguments[2048];
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(arguments, sizeof arguments, format, list);
+    va_end(list);
+    if (prefix == NULL || test_is_sanitized()) {
+        test_skip(prefix == NULL ? "no installed command: run by 'zig build test'"
+                                 : "a sanitizer looks into MPI's own memory too");
+        return false;
+    }
+    EXPECT(length >= 0 && (size_t)length < sizeof arguments);
+    run->code =
+        test_shell(run->output, sizeof run->output, "{ cd '%s' && %s -n %u '%s/bin/weir' %s; }",
+                   folder, cli_launcher(), ranks, prefix, arguments);
+    bool none = strstr(run->output, "mpiexec: not found") != NULL ||
+                strstr(run->output, "no MPI library") != NULL;
+    if (none && test_mpi_path() == NULL) test_skip("there is no MPI here");
+    return !none || test_mpi_path() != NULL;
+}
+
 pid_t cli_start(int output, const char *format, ...) {
     char arguments[3072], command[4096];
     va_list list;

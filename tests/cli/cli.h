@@ -62,6 +62,14 @@ const char *cli_text(void);
 void cli_make_data(const char *directory, const char *name, int64_t rows, int64_t target_rows,
                    char path[512]);
 
+/** What starts ranks, for sh: an mpiexec that may start as many as it is told, and its variables.
+ */
+const char *cli_launcher(void);
+/** Runs `weir ARGUMENTS` (printf-like) as `ranks` processes in the folder; false: the test has
+ * ended as skipped, for there is no MPI. */
+bool cli_run_ranks(struct cli_run *run, const char *folder, uint32_t ranks, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /** Starts `weir ARGUMENTS` in the background, its stdout to `output` (-1: nowhere). */
 pid_t cli_start(int output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Waits for its end, a minute at most; the exit code, or 128 + signal. */

@@ -7,6 +7,7 @@
  * of a printed seed.
  */
 #include "cli/cli.h"
+#include "net/cpu/level.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -194,6 +195,108 @@ static void test_launch_goes_on_to_the_file_of_an_undisturbed_run(void) {
     same_curves(folder);
 }
 
+/* An mpiexec that runs all on this machine, and in whose sight host b is gone with a file. */
+static bool write_launcher(const char *folder) {
+    return cli_do(folder,
+                  "cat > launcher <<'END'\n"
+                  "#!/bin/sh\nA=\nwhile [ $# -gt 0 ]; do\nif [ \"$1\" = -hosts ]; then\n"
+                  "case \"$2\" in *b:*) [ -e \"${0%%/*}/gone\" ] && exit 1;; esac\nshift 2\n"
+                  "else A=\"$A '$1'\"; shift; fi\ndone\neval exec mpiexec $A\nEND\n"
+                  "chmod +x launcher && printf 'a:2\\nb:2\\n' > hosts");
+}
+
+/* Four replicas of a rank each, whose groups of gradients stay when two ranks are left. */
+static void test_launch_goes_on_with_fewer_replicas(void) {
+    static const char options[] = CLI_MODEL
+        " --batch 8 --chunks 4 --eval-batches 1 --sample 0 --plan given --stages 2 --steps 600 "
+        "--save-every 10";
+    const char *folder = test_temporary_directory();
+    char alone[512], saved[512];
+    if (!can_run() || !write_launcher(folder)) return;
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    CLI_CODE_IN(folder, &run, 0, "train --data %s %s --gradient-groups 4 --save alone", cli_text(),
+                options);
+    run.code = test_shell(
+        run.output, sizeof run.output,
+        "{ cd '%s' && %s && { WEIR_MPIEXEC=$PWD/launcher '%s/bin/weir' launch -n 4 --hosts hosts "
+        "-- train --data %s %s --replicas 4 --save '%s/saved' 2>&1 & } ; P=$!; while [ ! -e saved "
+        "] && kill -0 $P 2>/dev/null; do sleep 0.1; done; touch gone; for D in /proc/[0-9]*; do "
+        "case \"$(tr '\\0' ' ' < $D/cmdline 2>/dev/null)\" in \"%s/bin/weir train "
+        "\"*\"%s/saved\"*) "
+        "F=${D#/proc/};; esac; done; kill -KILL $F; wait $P; }",
+        folder, environment(), test_install_prefix(), cli_text(), options, folder,
+        test_install_prefix(), folder);
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    EXPECT_CONTAINS(run.output, "host b does not answer");
+    EXPECT_CONTAINS(run.output, "on 2 ranks as 2 replicas, not 4, from ");
+    EXPECT_CONTAINS(run.output, "2 replicas, 4 groups of gradients");
+    cli_same_exported(&run, alone, saved);
+}
+
+/* A checkpoint of the least level goes on as such under launch, on hosts that have more. */
+static void test_a_level_does_not_rise_when_a_job_goes_on(void) {
+    const char *folder = test_temporary_directory(), *least = weir__level_at(0)->name;
+    char kernels[64];
+    if (!can_run()) return;
+    snprintf(kernels, sizeof kernels, "vector (%s)", least);
+    for (int i = 0; i < 2 && !test_has_failed(); i++) {
+        CLI_CODE_IN(folder, &run, 0,
+                    "train --data %s " RUN
+                    " --lr-schedule constant --level %s --steps 2 --save saved",
+                    cli_text(), least);
+        run.code = test_shell(
+            run.output, sizeof run.output,
+            "{ cd '%s' && %s && WEIR_LAUNCH=word mpiexec -n %d '%s/bin/weir' train --data %s " RUN
+            " --lr-schedule constant --steps 4 --resume saved --save saved.%d 2>&1; }",
+            folder, environment(), 1 + i, test_install_prefix(), cli_text(), i);
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        EXPECT_CONTAINS(run.output, kernels);
+        EXPECT(strstr(run.output, "computes here") == NULL);
+    }
+}
+
+/* A first start that is lost before it has looked at anything. */
+static void test_launch_leaves_a_log_alone_that_is_not_its_own(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    if (!cli_do(folder,
+                "cat > launcher <<'END'\n"
+                "#!/bin/sh\n[ \"$1\" = --version ] || [ -e once ] || { touch once; exit 139; }\n"
+                "exec mpiexec \"$@\"\nEND\n"
+                "chmod +x launcher && mkdir log && echo foreign > log/metrics.csv"))
+        return;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher '%s/bin/weir' launch -n 2 "
+                          "-- train --data %s " RUN " --steps 2 --log-dir log 2>&1; }",
+                          folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 2);
+    EXPECT_CONTAINS(run.output, "restart 1 of at most 3");
+    EXPECT_CONTAINS(run.output, "train: --log-dir log");
+    test_shell(run.output, sizeof run.output, "cat '%s/log/metrics.csv'", folder);
+    EXPECT_EQ_STR(run.output, "foreign\n");
+}
+
+/* As when a host goes while MPI starts: the ranks end in it, and the launcher waits. */
+static void test_a_start_that_breaks_holds_up_nobody(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    if (!cli_do(folder, "cat > launcher <<'END'\n"
+                        "#!/bin/sh\n[ \"$1\" = --version ] || [ -e once ] || { touch once\n"
+                        "echo \"weir-launch $WEIR_LAUNCH starting\" >&2\n"
+                        "echo \"weir-launch $WEIR_LAUNCH broken\" >&2; exec sleep 100; }\n"
+                        "exec mpiexec \"$@\"\nEND\nchmod +x launcher"))
+        return;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher timeout 60 '%s/bin/weir' "
+                          "launch -n 2 -- train --data %s " RUN " --steps 2 2>&1; }",
+                          folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT_CONTAINS(run.output, "launch: a rank that was starting is lost");
+    EXPECT_CONTAINS(run.output, "restart 1 of at most 3");
+    EXPECT(strstr(run.output, "weir-launch") == NULL);
+}
+
 /* Ends by itself: no restart. */
 static void expect_code(const char *folder, int code, const char *part, const char *arguments) {
     run.code =
@@ -213,7 +316,7 @@ static void test_what_cannot_be_launched_is_refused(void) {
     CLI_CODE(&run, 2, "launch -n 2 2>&1");
     EXPECT_CONTAINS(run.output, "end with -- train");
     CLI_CODE(&run, 2, "launch -n 0 -- grad 2>&1");
-    EXPECT_CONTAINS(run.output, "only 'train' runs over several");
+    EXPECT_CONTAINS(run.output, "only 'train' goes on where it was");
     CLI_CODE(&run, 2, "launch -n 2 --hosts /none -- train 2>&1");
     EXPECT_CONTAINS(run.output, "--hosts /none: No such file");
     CLI_CODE(&run, 2, "launch -n 2 --launcher srun --hosts /none -- train 2>&1");
@@ -253,5 +356,9 @@ WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(a_rank_that_is_stopped_is_silent), TEST(a_run_that_ends_well_loses_nobody),
                 TEST(one_process_has_no_peers_to_wait_for),
                 TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
+                TEST(launch_goes_on_with_fewer_replicas),
+                TEST(launch_leaves_a_log_alone_that_is_not_its_own),
+                TEST(a_start_that_breaks_holds_up_nobody),
+                TEST(a_level_does_not_rise_when_a_job_goes_on),
                 TEST(what_cannot_be_launched_is_refused),
                 TEST(launch_passes_a_signal_on_and_does_not_start_again))

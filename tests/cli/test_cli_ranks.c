@@ -17,34 +17,9 @@
 /* Nothing about the pipeline but how often it is cut. */
 #define RUN CLI_TRAIN " --layers 4 --steps 6 --plan given --chunks 4"
 
-static const char *launcher(void) {
-    static char text[1024];
-    const char *folder = test_mpi_path();
-    snprintf(text, sizeof text,
-             "%s%s%s export HYDRA_LAUNCHER=fork OMPI_ALLOW_RUN_AS_ROOT=1 "
-             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1; mpiexec",
-             folder != NULL ? "unset WEIR_MPI; PATH='" : "", folder != NULL ? folder : "",
-             folder != NULL ? "/bin':$PATH;" : "");
-    return text;
-}
-
-/* Runs `weir ARGUMENTS` as `ranks` processes in the folder; false: the test has ended, as there is
- * no MPI. */
 static bool run_ranks(struct cli_run *run, const char *folder, uint32_t ranks,
                       const char *arguments) {
-    const char *prefix = test_install_prefix();
-    if (prefix == NULL || test_is_sanitized()) {
-        test_skip(prefix == NULL ? "no installed command: run by 'zig build test'"
-                                 : "a sanitizer looks into MPI's own memory too");
-        return false;
-    }
-    run->code =
-        test_shell(run->output, sizeof run->output, "{ cd '%s' && %s -n %u '%s/bin/weir' %s; }",
-                   folder, launcher(), ranks, prefix, arguments);
-    bool none = strstr(run->output, "mpiexec: not found") != NULL ||
-                strstr(run->output, "no MPI library") != NULL;
-    if (none && test_mpi_path() == NULL) test_skip("there is no MPI here");
-    return !none || test_mpi_path() != NULL;
+    return cli_run_ranks(run, folder, ranks, "%s", arguments);
 }
 
 static struct cli_run run;
@@ -184,7 +159,7 @@ static void test_a_save_that_fails_on_one_rank_is_told_and_leaves_the_former(voi
         "sleep 0.1; I=$((I+1)); done; }; w '[ -e saved/" WEIR__ARCHIVE_INDEX " ]'; "
         "prlimit --fsize=400:400 -p $(cat pid.1); w 'grep -q warning said'; "
         "kill -TERM $(cat pid.0); wait $P; C=$?; cut -c1-300 said; exit $C; }",
-        folder, launcher(), prefix, text);
+        folder, cli_launcher(), prefix, text);
     EXPECT_EQ_INT(run.code, 1);
     EXPECT_CONTAINS(run.output, "weir: train: warning: the save after update");
     EXPECT_CONTAINS(run.output, "failed: rank 1: cannot write saved/part-");
@@ -241,7 +216,7 @@ static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
         "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved/" WEIR__ARCHIVE_INDEX
         " ] && [ $I -lt 600 ]; do sleep 0.1; "
         "I=$((I+1)); done; kill -TERM $(cat pid.1); wait $P; }",
-        folder, launcher(), prefix, text);
+        folder, cli_launcher(), prefix, text);
     EXPECT_EQ_INT(run.code, 128 + SIGTERM);
     EXPECT_CONTAINS(run.output, "interrupted after");
     EXPECT(cli_saved_step(saved) > 0);
@@ -256,7 +231,7 @@ static void test_ranks_take_the_highest_level_that_all_have(void) {
     run.code = test_shell(run.output, sizeof run.output,
                           "{ cd '%s' && %s -n 2 sh -c '[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] "
                           "|| export WEIR_LEVEL=%s; exec \"%s/bin/weir\" %s'; }",
-                          folder, launcher(), weir__level_at(0)->name, prefix, text);
+                          folder, cli_launcher(), weir__level_at(0)->name, prefix, text);
     snprintf(text, sizeof text, "kernels   vector (%s)", weir__level_at(0)->name);
     EXPECT_EQ_INT(run.code, 0);
     EXPECT_CONTAINS(run.output, text);
@@ -295,7 +270,7 @@ static void test_what_is_for_one_process_is_refused_once(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
     if (!run_ranks(&run, folder, 2, "layers")) return;
-    EXPECT(strstr(run.output, "only 'train' and 'doctor' run over several") != NULL);
+    EXPECT(strstr(run.output, "'grad' and 'doctor' run over several") != NULL);
     snprintf(arguments, sizeof arguments, "train --data %s " RUN " --device cpu,cpu", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
@@ -368,7 +343,7 @@ static void test_a_folder_that_one_rank_does_not_see_is_refused(void) {
                           "{ cd '%s' && %s -n 2 sh -c '[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] "
                           "&& exec \"%s/bin/weir\" %s; exec unshare -m sh -c \"mount -t tmpfs none "
                           "own && exec %s/bin/weir %s\"'; }",
-                          folder, launcher(), prefix, text, prefix, text);
+                          folder, cli_launcher(), prefix, text, prefix, text);
     EXPECT(run.code != 0);
     EXPECT_CONTAINS(run.output, "does not see what rank 0 writes to own/: name a folder that all");
     test_shell(run.output, sizeof run.output, "ls -A '%s/own'", folder);

@@ -10,6 +10,7 @@
 #include "../../tools/cmd/generator.c"
 #include "../../tools/cli/net_run.c"
 #include "../../tools/cli/output.c"
+#include "../../tools/cli/ranks_steps.c"
 #include "../../tools/cmd/sampler.c"
 #include "harness.h"
 #include "net/net_trial.h"
@@ -91,6 +92,17 @@ static void continue_all(struct generator *g, const struct generator_run *run, s
     }
 }
 
+/* What the newest token of text `number` was drawn from: the row of the last step that was the
+ * token before it. Rows behind a step's are of steps before. */
+static void copy_logits(const struct generator *g, const struct generator_text *text,
+                        uint32_t number, double logits[VOCAB]) {
+    uint32_t row = 0, place = text->count - text->first - 2;
+    while (row < g->rows && (g->sequence[row] != number || g->place[row] != place)) row++;
+    if (!EXPECT(row < g->rows)) return;
+    for (uint32_t i = 0; i < VOCAB; i++)
+        logits[i] = weir__number_at(g->dtype, g->output, (size_t)row * VOCAB + i);
+}
+
 /* ---- against the whole model ---- */
 
 struct record {
@@ -103,7 +115,7 @@ static void record_logits(void *context, uint32_t text, uint32_t token) {
     struct record *record = context;
     uint32_t place = record->texts->list[text].count - 1;
     (void)token;
-    memcpy(record->logits[text][place], record->generator->logits, sizeof record->logits[0][0]);
+    copy_logits(record->generator, &record->texts->list[text], text, record->logits[text][place]);
 }
 
 static void infer_whole(const struct weir_model *model, const struct cut *cut,
@@ -296,8 +308,8 @@ static void record_long(void *context, uint32_t number, uint32_t token) {
     struct long_texts *texts = context;
     uint32_t i = texts->done + number;
     (void)token;
-    memcpy(texts->logits[i][texts->list[i].count - 1], texts->generator->logits,
-           sizeof texts->logits[0][0]);
+    copy_logits(texts->generator, &texts->list[i], number,
+                texts->logits[i][texts->list[i].count - 1]);
 }
 
 /* After prompts of 1, 3 and 5 tokens. */

@@ -6,12 +6,13 @@
  * batch of its own, and what they all end with is compared with the reference, bit for bit.
  */
 #include "base/base.h"
-#include "engine/engine_stages.h"
+#include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { RANKS_MAX = 4, STEPS = 5, INFERRED = 3, STATE_MAX = 64 };
 
@@ -84,20 +85,12 @@ static void open_ranks(uint32_t count) {
     for (uint32_t r = 0; r < count; r++) {
         struct rank *rank = &ranks[r];
         memset(rank, 0, sizeof *rank);
-        rank->model = model;
-        struct weir_pipe_options fresh = engine_options(&rank->model);
-        rank->options = run.options;
-        rank->options.stages = fresh.stages;
-        rank->options.inputs = fresh.inputs;
-        rank->options.bind = "none";
-        for (uint32_t k = 0; k < STEPS; k++)
-            engine_batch_init(&rank->seen[k], &rank->model, rank->options.rows, 1 + k);
+        engine_rank_open(&run, &model, &rank->model, &rank->options, rank->seen, STEPS);
     }
 }
 
 static void close_ranks(uint32_t count) {
-    for (uint32_t r = 0; r < count; r++)
-        for (uint32_t k = 0; k < STEPS; k++) engine_batch_clean_up(&ranks[r].seen[k]);
+    for (uint32_t r = 0; r < count; r++) engine_rank_close(ranks[r].seen, STEPS);
 }
 
 static bool expect_state(const struct engine_reference *reference, uint32_t count) {
@@ -152,10 +145,7 @@ static bool compare(uint32_t count) {
 /* What the ranks are to do; returns what the world's run says. */
 static int run_ranks(uint32_t count, threads_world_fn *function) {
     how.ranks = count;
-    struct threads_world *world = threads_world_new(&how);
-    int status = threads_world_run(world, function, ranks);
-    threads_world_destroy(world);
-    return status;
+    return threads_world_once(&how, function, ranks);
 }
 
 static void choose(void) {
@@ -352,6 +342,116 @@ static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
     EXPECT(atomic_load(&actions_named) > 0);
 }
 
+/* A world of a library's own, whose tests fail from one on, and whose messages may still come. */
+struct broken_world {
+    struct weir_world world, *whole;
+    struct weir_world_calls calls;
+    const void *memory[64]; /* of receives, in their order */
+    const struct weir_request *requests[64];
+    uint32_t receives, tests_left, cancelled, lost; /* lost: receives whose memory was given back */
+    uint32_t sends_left; /* on channel 0, until one says that it is something else */
+};
+
+static int receive_noted(void *context, const struct weir_message *message,
+                         struct weir_request *request) {
+    struct broken_world *broken = context;
+    uint32_t place = broken->receives++ % 64;
+    broken->memory[place] = message->data;
+    broken->requests[place] = request;
+    return broken->whole->calls->receive(broken->whole->context, message, request);
+}
+
+static int test_or_fail(void *context, struct weir_request *request, bool *ended,
+                        struct weir_arrival *arrival) {
+    struct broken_world *broken = context;
+    if (broken->tests_left == 0) return WEIR_ERR_PEER;
+    broken->tests_left--;
+    return broken->whole->calls->test(broken->whole->context, request, ended, arrival);
+}
+
+static int cancel_noted(void *context, struct weir_request *request, bool *ended) {
+    struct broken_world *broken = context;
+    unsigned char in_memory;
+    uint32_t place = broken->receives;
+    while (place-- > 0 && broken->requests[place % 64] != request) {}
+    void *page = (void *)((uintptr_t)broken->memory[place % 64] / 4096 * 4096);
+    broken->lost += mincore(page, 1, &in_memory) != 0;
+    broken->cancelled++;
+    return broken->whole->calls->cancel(broken->whole->context, request, ended);
+}
+
+static int open_whole(void *context, uint32_t count) {
+    struct broken_world *broken = context;
+    return broken->whole->calls->open(broken->whole->context, count);
+}
+
+static int send_whole(void *context, const struct weir_message *message,
+                      struct weir_request *request) {
+    struct broken_world *broken = context;
+    struct weir_message sent = *message;
+    if (sent.channel == 0 && broken->sends_left > 0 && --broken->sends_left == 0)
+        sent.tag ^= 1 << 11;
+    return broken->whole->calls->send(broken->whole->context, &sent, request);
+}
+
+static const char *reason_of_broken(void *context) {
+    (void)context;
+    return "it broke";
+}
+
+static struct broken_world broken_world;
+
+static int train_on_broken(void *context, struct weir_world *world) {
+    struct broken_world *broken = &broken_world;
+    if (world->rank == 0) return train(context, world);
+    broken->whole = world;
+    broken->world = *world;
+    broken->calls = *world->calls;
+    broken->calls.open = open_whole;
+    broken->calls.send = send_whole;
+    broken->calls.receive = receive_noted;
+    broken->calls.test = test_or_fail;
+    broken->calls.cancel = cancel_noted;
+    broken->calls.reason = reason_of_broken;
+    broken->world.calls = &broken->calls;
+    broken->world.context = broken;
+    return train(context, &broken->world);
+}
+
+static void test_memory_stays_until_no_message_can_come(void) {
+    uint32_t cancelled = 0, k = 1;
+    for (bool fired = true; fired && !test_has_failed(); k += 1 + k / 8) {
+        choose_pair();
+        how.keeps_faults = true; /* what is left under way is one */
+        broken_world = (struct broken_world){.tests_left = k};
+        open_ranks(2);
+        int status = run_ranks(2, train_on_broken);
+        fired = broken_world.tests_left == 0;
+        EXPECT((status != WEIR_OK) == fired);
+        EXPECT_EQ_UINT(broken_world.lost, 0);
+        cancelled += broken_world.cancelled;
+        close_ranks(2);
+    }
+    EXPECT(cancelled > 0 && k > 2);
+}
+
+/* Norms, losses, failures, outputs, times: what the ranks tell each other says what it is of. */
+static void test_numbers_that_are_of_something_else_are_an_error(void) {
+    uint32_t k = 1;
+    for (bool fired = true; fired && !test_has_failed(); k++) {
+        choose_pair();
+        how.keeps_faults = true;
+        broken_world = (struct broken_world){.tests_left = UINT32_MAX, .sends_left = k};
+        open_ranks(2);
+        int status = run_ranks(2, train_on_broken);
+        fired = broken_world.sends_left == 0;
+        bool told = status == WEIR_ERR_PEER || status == WEIR_ERR_TORN;
+        if (!EXPECT(told == fired)) printf("message %u: %s\n", k, weir_status_text(status));
+        close_ranks(2);
+    }
+    EXPECT(k > 3 * STEPS);
+}
+
 /* A rank that makes other calls than the rest is found out, not waited for. */
 static int differ(void *context, struct weir_world *world) {
     struct rank *rank = &((struct rank *)context)[world->rank];
@@ -511,4 +611,6 @@ WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
                 TEST(ranks_that_build_different_pipes_are_refused),
                 TEST(what_one_rank_refuses_all_do), TEST(more_ranks_than_workers_are_refused),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),
+                TEST(memory_stays_until_no_message_can_come),
+                TEST(numbers_that_are_of_something_else_are_an_error),
                 TEST(other_calls_on_a_rank_are_an_error_and_no_wrong_number))

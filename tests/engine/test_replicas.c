@@ -5,7 +5,7 @@
  * replicas of one to three ranks that are threads, with messages as late and in as hostile an order
  * as MPI allows; what all end with is compared with the reference, bit for bit.
  */
-#include "engine/engine_stages.h"
+#include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
 
 #include <stdio.h>
@@ -109,30 +109,20 @@ static void open_ranks(uint32_t count) {
     for (uint32_t r = 0; r < count; r++) {
         struct rank *rank = &ranks[r];
         memset(rank, 0, sizeof *rank);
-        rank->model = model;
-        struct weir_pipe_options fresh = engine_options(&rank->model);
-        rank->options = run.options;
-        rank->options.stages = fresh.stages;
-        rank->options.inputs = fresh.inputs;
-        rank->options.bind = "none";
-        for (uint32_t k = 0; k < STEPS; k++)
-            engine_batch_init(&rank->seen[k], &rank->model, rank->options.rows, 1 + k);
+        engine_rank_open(&run, &model, &rank->model, &rank->options, rank->seen, STEPS);
     }
 }
 
 static void close_ranks(uint32_t count) {
     for (uint32_t r = 0; r < count; r++) {
         engine_expect_clean(&ranks[r].model);
-        for (uint32_t k = 0; k < STEPS; k++) engine_batch_clean_up(&ranks[r].seen[k]);
+        engine_rank_close(ranks[r].seen, STEPS);
     }
 }
 
 static int run_ranks(uint32_t count, threads_world_fn *function) {
     how.ranks = count;
-    struct threads_world *world = threads_world_new(&how);
-    int status = threads_world_run(world, function, ranks);
-    threads_world_destroy(world);
-    return status;
+    return threads_world_once(&how, function, ranks);
 }
 
 /* Each number of the optimizer's state is on one replica. */

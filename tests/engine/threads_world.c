@@ -338,3 +338,11 @@ int threads_world_run(struct threads_world *world, threads_world_fn *function, v
     for (uint32_t r = 0; r < world->options.ranks; r++) pthread_join(world->ranks[r].thread, NULL);
     return world->first_failure;
 }
+
+int threads_world_once(const struct threads_options *options, threads_world_fn *function,
+                       void *context) {
+    struct threads_world *world = threads_world_new(options);
+    int status = threads_world_run(world, function, context);
+    threads_world_destroy(world);
+    return status;
+}

@@ -71,6 +71,10 @@ struct weir_world *threads_world_rank(struct threads_world *world, uint32_t rank
  * then goes on as long again ends the process. Once in a world. */
 int threads_world_run(struct threads_world *world, threads_world_fn *function, void *context);
 
+/** A new world, one run in it, and its end; the run's status. */
+int threads_world_once(const struct threads_options *options, threads_world_fn *function,
+                       void *context);
+
 /** These are for when no rank calls. */
 const struct weir_faults *threads_world_faults(const struct threads_world *world);
 struct threads_counts threads_world_counts(const struct threads_world *world);

@@ -3,6 +3,8 @@
 #include "net/net_trial.h"
 
 #include "harness.h"
+#include "io/file.h"
+#include "net/run/files.h"
 #include "schedule/action.h"
 
 #include <math.h>
@@ -329,4 +331,25 @@ void trial_check_gradients(const struct weir_model *model, const struct weir_net
                       "input");
     weir_net_destroy(net);
     trial_result_clean_up(&result);
+}
+
+bool trial_same_files(const char *a, const char *b) {
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__bytes left = {0}, right = {0};
+    bool same = EXPECT_STATUS(weir__file_read(&io, a, 1 << 26, &left), WEIR_OK) &&
+                EXPECT_STATUS(weir__file_read(&io, b, 1 << 26, &right), WEIR_OK) &&
+                EXPECT_EQ_UINT(left.count, right.count) &&
+                EXPECT_EQ_BYTES(left.data, right.data, left.count);
+    weir__bytes_release(test_allocator(), &left);
+    weir__bytes_release(test_allocator(), &right);
+    return same;
+}
+
+bool trial_same_exported(const char *alone, const char *together) {
+    struct weir__io io = {.allocator = test_allocator()};
+    char exported[1024];
+    if (test_has_failed()) return false;
+    snprintf(exported, sizeof exported, "%s.exported", together);
+    return EXPECT_STATUS(weir__net_export(&io, together, exported, false), WEIR_OK) &&
+           trial_same_files(alone, exported);
 }

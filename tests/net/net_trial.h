@@ -21,6 +21,12 @@ void trial_data_init(struct trial_data *data, const struct weir_tensor *input,
                      int64_t classes, int64_t labels);
 void trial_data_clean_up(struct trial_data *data);
 
+/** Whether both files hold the same bytes. */
+bool trial_same_files(const char *a, const char *b);
+/** The same of `alone` and the one file that `together`, which may be a folder, is exported to:
+ * together.exported. Nothing where the test has failed. */
+bool trial_same_exported(const char *alone, const char *together);
+
 /** Everything that a step gives. */
 struct trial_result {
     double loss, norm;

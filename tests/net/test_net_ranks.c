@@ -101,29 +101,15 @@ static int run_rank(void *context, struct weir_world *world) {
 static void run_ranks(struct job *job, uint32_t count) {
     const struct threads_options how = {
         .ranks = count, .seed = test_random_u64(), .delay = (uint32_t)test_random_below(30)};
-    struct threads_world *world = threads_world_new(&how);
-    EXPECT_STATUS(threads_world_run(world, run_rank, job), WEIR_OK);
-    threads_world_destroy(world);
+    EXPECT_STATUS(threads_world_once(&how, run_rank, job), WEIR_OK);
     for (uint32_t r = 0; r < count; r++)
         if (!EXPECT_STATUS(job->statuses[r], WEIR_OK)) TEST_FAIL("rank %u: %s", r, job->said[r]);
-}
-
-static bool same_files(const char *a, const char *b) {
-    struct weir__io io = {.allocator = test_allocator()};
-    struct weir__bytes left = {0}, right = {0};
-    bool same = EXPECT_STATUS(weir__file_read(&io, a, 1 << 22, &left), WEIR_OK) &&
-                EXPECT_STATUS(weir__file_read(&io, b, 1 << 22, &right), WEIR_OK) &&
-                EXPECT_EQ_UINT(left.count, right.count) &&
-                EXPECT_EQ_BYTES(left.data, right.data, left.count);
-    weir__bytes_release(test_allocator(), &left);
-    weir__bytes_release(test_allocator(), &right);
-    return same;
 }
 
 /* ---- random nets ---- */
 
 struct paths {
-    char alone[2][PATH_BYTES], together[2][PATH_BYTES], exported[PATH_BYTES];
+    char alone[2][PATH_BYTES], together[2][PATH_BYTES];
 };
 
 static void name_files(struct paths *paths) {
@@ -132,14 +118,6 @@ static void name_files(struct paths *paths) {
         snprintf(paths->alone[i], PATH_BYTES, "%s/alone-%d", folder, i);
         snprintf(paths->together[i], PATH_BYTES, "%s/together-%d", folder, i);
     }
-    snprintf(paths->exported, PATH_BYTES, "%s/exported", folder);
-}
-
-static void expect_same(const char *alone, const char *together, const char *exported) {
-    struct weir__io io = {.allocator = test_allocator()};
-    if (test_has_failed()) return;
-    EXPECT_STATUS(weir__net_export(&io, together, exported, false), WEIR_OK);
-    if (!test_has_failed()) same_files(alone, exported);
 }
 
 /* Trained, saved, and trained on from there, alone and by ranks, whose number may change. */
@@ -156,7 +134,7 @@ static void compare(struct job *job, uint32_t most, const struct paths *paths) {
         job->load = i > 0 ? paths->together[0] : NULL;
         run_ranks(job, count);
         EXPECT(weir__archive_is_folder(&io, job->save) == (count > 1));
-        expect_same(paths->alone[i], paths->together[i], paths->exported);
+        trial_same_exported(paths->alone[i], paths->together[i]);
     }
 }
 
@@ -194,9 +172,7 @@ static void test_ranks_write_what_one_process_writes(void) {
 
 static void refuse(struct job *job, int status, const char *part) {
     const struct threads_options how = {.ranks = 2, .seed = test_random_u64(), .delay = 10};
-    struct threads_world *world = threads_world_new(&how);
-    EXPECT_STATUS(threads_world_run(world, run_rank, job), WEIR_OK);
-    threads_world_destroy(world);
+    EXPECT_STATUS(threads_world_once(&how, run_rank, job), WEIR_OK);
     for (uint32_t r = 0; r < 2; r++) EXPECT(job->statuses[r] != WEIR_OK);
     EXPECT_STATUS(job->statuses[0], status);
     EXPECT_CONTAINS(job->said[0], part);
@@ -248,18 +224,18 @@ static void test_any_number_of_ranks_and_stages_goes_on(void) {
     gpt_run(&gpt, 3, 0, NULL, paths->alone[0]);
     gpt_run(&gpt, 3, 0, paths->alone[0], paths->alone[1]);
     gpt_run(&gpt, 3, 3, NULL, paths->together[0]);
-    expect_same(paths->alone[0], paths->together[0], paths->exported);
+    trial_same_exported(paths->alone[0], paths->together[0]);
     for (uint32_t ranks = 0; ranks <= 3 && !test_has_failed(); ranks++) {
         EXPECT_STATUS(weir__archive_remove(&io, paths->together[1]), WEIR_OK);
         gpt_run(&gpt, ranks + 1, ranks, paths->together[0], paths->together[1]);
-        expect_same(paths->alone[1], paths->together[1], paths->exported);
+        trial_same_exported(paths->alone[1], paths->together[1]);
     }
     /* of one file, too; and one process goes on in a folder where there is one */
     gpt_run(&gpt, 2, 2, paths->alone[0], paths->together[1]);
-    expect_same(paths->alone[1], paths->together[1], paths->exported);
+    trial_same_exported(paths->alone[1], paths->together[1]);
     gpt_run(&gpt, 1, 0, paths->alone[0], paths->together[1]);
     EXPECT(weir__archive_is_folder(&io, paths->together[1]));
-    expect_same(paths->alone[1], paths->together[1], paths->exported);
+    trial_same_exported(paths->alone[1], paths->together[1]);
     gpt_clean_up(&gpt);
 }
 
@@ -269,7 +245,7 @@ static void test_copies_are_written_beside_training_and_then_committed(void) {
     gpt_run(&gpt, 3, 0, NULL, gpt.paths.alone[0]);
     gpt.job.beside = true;
     gpt_run(&gpt, 3, 3, NULL, gpt.paths.together[0]);
-    expect_same(gpt.paths.alone[0], gpt.paths.together[0], gpt.paths.exported);
+    trial_same_exported(gpt.paths.alone[0], gpt.paths.together[0]);
     /* and no rank has room for more than its own */
     uint64_t all = weir_net_copy_bytes(gpt.problem.model, &gpt.job.options);
     EXPECT_EQ_UINT(gpt.job.held[0] + gpt.job.held[1] + gpt.job.held[2], all);
@@ -339,9 +315,9 @@ static void test_parameters_in_pieces_are_loaded(void) {
     gpt_run(&gpt, 2, 0, NULL, paths->alone[0]);
     gpt_run(&gpt, 2, 0, paths->alone[0], paths->alone[1]);
     cut_file(paths->alone[0], paths->together[0]);
-    expect_same(paths->alone[0], paths->together[0], paths->exported);
+    trial_same_exported(paths->alone[0], paths->together[0]);
     gpt_run(&gpt, 2, 2, paths->together[0], paths->together[1]);
-    expect_same(paths->alone[1], paths->together[1], paths->exported);
+    trial_same_exported(paths->alone[1], paths->together[1]);
     gpt_clean_up(&gpt);
 }
 
@@ -370,12 +346,10 @@ static void test_a_save_that_one_rank_cannot_write_leaves_the_former(void) {
     gpt_run(&gpt, 2, 2, NULL, gpt.paths.together[0]);
     gpt.job.load = gpt.paths.together[0];
     gpt.job.odd_save = "/none/folder";
-    struct threads_world *world = threads_world_new(&how);
-    EXPECT_STATUS(threads_world_run(world, run_rank, &gpt.job), WEIR_OK);
-    threads_world_destroy(world);
+    EXPECT_STATUS(threads_world_once(&how, run_rank, &gpt.job), WEIR_OK);
     EXPECT_STATUS(gpt.job.statuses[0], WEIR_ERR_PEER);
     EXPECT_STATUS(gpt.job.statuses[1], WEIR_ERR_IO);
-    expect_same(gpt.paths.alone[0], gpt.paths.together[0], gpt.paths.exported);
+    trial_same_exported(gpt.paths.alone[0], gpt.paths.together[0]);
     test_shell(files, sizeof files, "printf %%s $(ls %s | wc -l)", gpt.paths.together[0]);
     EXPECT_EQ_STR(files, "3");
     gpt_clean_up(&gpt);

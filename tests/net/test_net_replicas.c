@@ -11,7 +11,6 @@
 #include "net/net_pipes.h"
 
 #include "base/base.h"
-#include "io/file.h"
 #include "net/run/net.h"
 
 #include <stdio.h>
@@ -142,26 +141,8 @@ static int run_rank(void *context, struct weir_world *world) {
 static void run_ranks(struct job *job, uint32_t count) {
     const struct threads_options how = {
         .ranks = count, .seed = test_random_u64(), .delay = (uint32_t)test_random_below(30)};
-    struct threads_world *world = threads_world_new(&how);
-    EXPECT_STATUS(threads_world_run(world, run_rank, job), WEIR_OK);
-    threads_world_destroy(world);
+    EXPECT_STATUS(threads_world_once(&how, run_rank, job), WEIR_OK);
     if (!EXPECT_STATUS(job->status, WEIR_OK)) TEST_FAIL("%s", job->said);
-}
-
-/* `b` may be a folder, as ranks save it. */
-static bool same_files(const char *a, const char *b) {
-    struct weir__io io = {.allocator = test_allocator()};
-    struct weir__bytes left = {0}, right = {0};
-    char exported[PATH_BYTES + 16];
-    snprintf(exported, sizeof exported, "%s.exported", b);
-    bool same = EXPECT_STATUS(weir__net_export(&io, b, exported, false), WEIR_OK) &&
-                EXPECT_STATUS(weir__file_read(&io, a, 1 << 26, &left), WEIR_OK) &&
-                EXPECT_STATUS(weir__file_read(&io, exported, 1 << 26, &right), WEIR_OK) &&
-                EXPECT_EQ_UINT(left.count, right.count) &&
-                EXPECT_EQ_BYTES(left.data, right.data, left.count);
-    weir__bytes_release(test_allocator(), &left);
-    weir__bytes_release(test_allocator(), &right);
-    return same;
 }
 
 /* Trained, saved, and trained on from the file: by one stage and process, and by ranks. */
@@ -189,7 +170,7 @@ static void compare(struct job *job, uint32_t count) {
         run_ranks(job, count);
         EXPECT_EQ_BYTES(job->losses, losses, sizeof losses);
         EXPECT_EQ_BYTES(job->norms, norms, sizeof norms);
-        if (!test_has_failed()) same_files(alone[i], together[i]);
+        trial_same_exported(alone[i], together[i]);
     }
 }
 
@@ -317,9 +298,7 @@ static void test_each_rank_says_which_numbers_it_has(void) {
     const struct threads_options how = {.ranks = 2, .seed = test_random_u64()};
     job.options.dtype = WEIR_F32;
     job.options.optimizer = adamw;
-    struct threads_world *world = threads_world_new(&how);
-    EXPECT_STATUS(threads_world_run(world, look_at_slices, &job), WEIR_OK);
-    threads_world_destroy(world);
+    EXPECT_STATUS(threads_world_once(&how, look_at_slices, &job), WEIR_OK);
     weir_model_destroy(problem.model);
 }
 

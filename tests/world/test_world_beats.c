@@ -21,19 +21,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 3, LIMIT_MS = 20000, TURN_MS = 2 };
+enum { RANKS = 3, RANKS_MOST = 20, LIMIT_MS = 20000, TURN_MS = 2 };
 
 /* What the processes share. */
 struct board {
-    struct weir__door doors[RANKS];
+    struct weir__door doors[RANKS_MOST];
     _Atomic uint32_t seen, come, met, go; /* seen: doors may be looked at */
-    struct weir_lost lost[RANKS];
-    _Atomic uint32_t told[RANKS];
-    uint32_t unreached[RANKS];
+    struct weir_lost lost[RANKS_MOST];
+    _Atomic uint32_t told[RANKS_MOST];
+    uint32_t unreached[RANKS_MOST];
 };
 
 static struct board *board;
-static pid_t processes[RANKS];
+static pid_t processes[RANKS_MOST];
+static uint32_t ranks = RANKS;
 
 static void sleep_ms(unsigned ms) {
     usleep(ms * 1000);
@@ -64,8 +65,8 @@ static void be(uint32_t rank, double timeout, rank_fn *act) {
     if (weir__beats_begin(&options, &beats) != WEIR_OK) _exit(9);
     board->doors[rank] = *weir__beats_door(beats);
     atomic_fetch_add(&board->come, 1);
-    if (!reaches(&board->seen, 1) || !reaches(&board->come, RANKS)) _exit(8);
-    (void)weir__beats_meet(beats, rank, RANKS, board->doors, &board->unreached[rank], &first);
+    if (!reaches(&board->seen, 1) || !reaches(&board->come, ranks)) _exit(8);
+    (void)weir__beats_meet(beats, rank, ranks, board->doors, &board->unreached[rank], &first);
     weir__beats_settle(beats);
     atomic_fetch_add(&board->met, 1);
     if (!reaches(&board->go, 1)) _exit(7);
@@ -78,23 +79,23 @@ static void make_ranks(double timeout, rank_fn *act) {
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
     fflush(NULL);
-    for (uint32_t r = 0; r < RANKS; r++) {
+    for (uint32_t r = 0; r < ranks; r++) {
         processes[r] = fork();
         if (processes[r] == 0) be(r, timeout, act);
         CHECK(processes[r] > 0);
     }
-    EXPECT(reaches(&board->come, RANKS));
+    EXPECT(reaches(&board->come, ranks));
 }
 
 static void begin_ranks(double timeout, rank_fn *act) {
     make_ranks(timeout, act);
     CHECK_HELPERS();
     atomic_store(&board->seen, 1);
-    EXPECT(reaches(&board->met, RANKS));
+    EXPECT(reaches(&board->met, ranks));
 }
 
 static void end_ranks(void) {
-    for (uint32_t r = 0; r < RANKS; r++) {
+    for (uint32_t r = 0; r < ranks; r++) {
         (void)kill(processes[r], SIGKILL);
         (void)waitpid(processes[r], NULL, 0);
     }
@@ -154,6 +155,24 @@ static void test_a_stopped_rank_is_silent_and_hears_so_when_it_goes_on(void) {
     expect_lost(1, 1, WEIR_LOST_SILENT, "this process, rank 1 on here, is lost");
     EXPECT(!board->lost[1].speaks);
     end_ranks();
+}
+
+/* A host's four ranks of twenty, of which the lowest that lives hears but three; long enough that
+ * they do not stop within what all losses are gathered for. */
+static void test_where_many_ranks_fall_silent_the_lowest_of_the_others_speaks(void) {
+    enum { SILENT = 4 };
+    ranks = RANKS_MOST;
+    begin_ranks(2, stay);
+    atomic_store(&board->go, 1);
+    for (uint32_t r = 0; r < SILENT && !test_has_failed(); r++)
+        CHECK(kill(processes[r], SIGSTOP) == 0);
+    for (uint32_t r = SILENT; r < ranks && EXPECT(reaches(&board->told[r], 1)); r++) {
+        EXPECT_EQ_INT(board->lost[r].how, WEIR_LOST_SILENT);
+        EXPECT(board->lost[r].rank < SILENT);
+    }
+    EXPECT(board->lost[SILENT].speaks);
+    end_ranks();
+    ranks = RANKS;
 }
 
 /* Longer than the time-out. */
@@ -310,6 +329,7 @@ static void test_a_crash_inside_mpi_is_held_up_and_none_else(void) {
 
 WEIR_TEST_SUITE(world_beats, TEST(a_dead_rank_is_named_by_all_and_told_by_the_lowest),
                 TEST(a_stopped_rank_is_silent_and_hears_so_when_it_goes_on),
+                TEST(where_many_ranks_fall_silent_the_lowest_of_the_others_speaks),
                 TEST(who_says_goodbye_is_not_lost),
                 TEST(who_ends_all_is_heard_with_its_exit_status),
                 TEST(who_has_no_door_is_left_to_others_to_miss), TEST(strangers_change_nothing),

@@ -92,14 +92,13 @@ int cmd_eval(int argc, char **argv) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
     struct eval e = {.forward = {.values = &values,
+                                 .args = &args,
                                  .faults = &faults,
                                  .error = &error,
                                  .options = WEIR_NET_OPTIONS_INIT}};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     people_init(&e.forward.people, output_is_standard(values.json));
-    int status = forward_begin(&e.forward, &args);
+    int status = forward_begin(&e.forward, &command);
     if (status == WEIR_OK && faults.count == 0) status = run(&e);
-    int code = forward_finish(&e.forward, &command, status);
-    forward_clean_up(&e.forward);
-    return code;
+    return forward_end(&e.forward, status);
 }

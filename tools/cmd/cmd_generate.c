@@ -45,6 +45,7 @@ static const struct arg_option own_options[] = {
     {"batch", ARG_U32, AT(batch), "continued at a time, each with keys and values of its own",
      .value = "N", .fallback = "16", .unit = "prompts", .least = 1, .most = 65536},
     {"json", ARG_TEXT, AT(json), "one object per text and a summary; - is stdout", .value = "FILE"},
+    RANKS_OPTION_PEER_TIMEOUT(AT(peer_timeout)),
 };
 
 /* ---- what can be refused ---- */
@@ -52,7 +53,6 @@ static const struct arg_option own_options[] = {
 static void check_values(const struct generate_values *values, struct weir_faults *faults) {
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     net_run_check_input("load", values->load, faults);
-    if (!output_is_standard(values->json)) net_run_check_output("json", values->json, faults);
     const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
                                      {"load", values->load, PATH_INPUT},
                                      {"prompt-file", values->prompt_file, PATH_INPUT}};
@@ -133,8 +133,24 @@ static void tell_long_prompts(const struct generate *g) {
 
 /* ---- the run ---- */
 
-static int build(struct generate *g, const struct args *args) {
+/* What all ranks must have been told. */
+static uint64_t digest(const struct generate *g) {
+    const struct generate_values *values = g->values;
+    const double reals[] = {values->temperature, values->top_p};
+    const uint64_t numbers[] = {values->tokens, values->batch, g->prompts.count, values->top_k};
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, reals, sizeof reals);
+    hash = weir__hash(hash, numbers, sizeof numbers);
+    for (uint32_t i = 0; i < g->prompts.count; i++) {
+        const struct prompt *prompt = &g->prompts.list[i];
+        hash = weir__hash(hash, &prompt->count, sizeof prompt->count);
+        hash = weir__hash(hash, prompt->tokens, prompt->count * sizeof *prompt->tokens);
+    }
+    return hash;
+}
+
+static int build(struct generate *g) {
     struct generate_values *values = g->values;
+    const struct args *args = g->args;
     int status = values->load != NULL && access(values->load, R_OK) == 0
                      ? gpt_file_fill(values->load, args, &values->model, g->faults)
                      : WEIR_ERR_IO;
@@ -149,19 +165,44 @@ static int build(struct generate *g, const struct args *args) {
     status =
         pipe_balance(&values->pipe, g->model, false, &g->storage, &g->options, stderr, g->faults);
     if (status != WEIR_OK) return status;
-    struct generator_options options = {g->model, g->options, texts > 0 ? texts : 1, 0,
-                                        values->tokens > 0};
+    struct generator_options options = {g->model, g->options,         texts > 0 ? texts : 1,
+                                        0,        values->tokens > 0, &g->ranks};
     for (uint32_t i = 0; i < g->prompts.count; i++)
         options.prompt_tokens += g->prompts.list[i].count;
-    return generator_init(&g->generator, &options, g->faults);
+    status = ranks_agree(&g->ranks, WEIR_OK, digest(g));
+    return status == WEIR_OK ? generator_init(&g->generator, &options, g->faults) : status;
 }
 
-static int begin(struct generate *g, const struct args *args) {
-    int read = read_prompts(g);
-    if (read == WEIR_ERR_OUT_OF_MEMORY) return read;
-    int status = build(g, args);
+static int join(struct generate *g, const struct arg_command *command) {
+    struct generate_values *values = g->values;
+    const struct ranks_command of = {.command = command,
+                                     .unit = "text",
+                                     .args = g->args,
+                                     .pipe = &values->pipe,
+                                     .peer_timeout = values->peer_timeout,
+                                     .people = &g->people,
+                                     .faults = g->faults,
+                                     .error = g->error};
+    int status = ranks_join(&g->ranks, &of);
+    if (status != WEIR_OK) return status;
+    g->options.pipe.world = ranks_world(&g->ranks);
+    if (ranks_world(&g->ranks) != NULL && output_is_standard(values->prompt_file)) {
+        weir_faults_add(g->faults, "--prompt-file -: of several processes one alone would read "
+                                   "stdin: name a file");
+        values->prompt_file = NULL;
+    }
+    if (!ranks_leads(&g->ranks)) values->json = NULL;
+    if (!output_is_standard(values->json)) net_run_check_output("json", values->json, g->faults);
+    return WEIR_OK;
+}
+
+static int begin(struct generate *g, const struct arg_command *command) {
+    int status = join(g, command);
+    if (status != WEIR_OK) return status;
+    if (read_prompts(g) == WEIR_ERR_OUT_OF_MEMORY) return WEIR_ERR_OUT_OF_MEMORY;
+    status = build(g);
     if (g->generator.context > 0) {
-        check_vocab(g, args, g->generator.vocab);
+        check_vocab(g, g->args, g->generator.vocab);
         check_top_k(g);
         check_prompts(g);
     }
@@ -181,13 +222,13 @@ static int run(struct generate *g) {
                                             values->top_p, g->bytes ? BYTES : g->generator.vocab},
                                 .tokens = g->tokens,
                                 .slides = values->tokens > 0,
-                                .stop = interrupt_came,
                                 .visit = g->streams ? generate_print_token : NULL,
                                 .context = g};
     uint32_t done = 0;
     int status = WEIR_OK;
     if (g->streams) generate_print_prompt(g);
-    while (status == WEIR_OK && done < g->prompts.count && !interrupt_came()) {
+    while (status == WEIR_OK && done < g->prompts.count && !ranks_stopped(&g->ranks)) {
+        ranks_at(&g->ranks, "its texts", done);
         uint32_t left = g->prompts.count - done;
         uint32_t count = left < g->generator.texts ? left : g->generator.texts;
         status =
@@ -196,7 +237,7 @@ static int run(struct generate *g) {
         status = generate_print_texts(g, done, count);
         done += count;
     }
-    return status == WEIR_OK ? generate_print_summary(g, done, interrupt_came()) : status;
+    return status == WEIR_OK ? generate_print_summary(g, done, ranks_stopped(&g->ranks)) : status;
 }
 
 static void clean_up(struct generate *g) {
@@ -208,9 +249,11 @@ static void clean_up(struct generate *g) {
     weir_model_destroy(g->model);
 }
 
-static int finish(struct generate *g, const struct arg_command *command, int status) {
-    if (status == WEIR_OK && g->faults->count == 0) status = output_commit(&g->json);
-    return interrupt_exit(args_end(command, g->faults, status, g->error));
+static int finish(struct generate *g, int status) {
+    bool whole = status == WEIR_OK && g->faults->count == 0;
+    int code = ranks_end(&g->ranks, whole ? output_commit(&g->json) : status);
+    clean_up(g);
+    return ranks_leave(&g->ranks, code);
 }
 
 int cmd_generate(int argc, char **argv) {
@@ -231,16 +274,17 @@ int cmd_generate(int argc, char **argv) {
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct generate g = {
-        .values = &values, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
+    struct generate g = {.values = &values,
+                         .args = &args,
+                         .faults = &faults,
+                         .error = &error,
+                         .options = WEIR_NET_OPTIONS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     check_values(&values, &faults);
     people_init(&g.people, output_is_standard(values.json));
-    int status = begin(&g, &args);
+    int status = begin(&g, &command);
     interrupt_catch();
     g.streams = g.people.terminal && g.prompts.count == 1;
     if (status == WEIR_OK && faults.count == 0) status = run(&g);
-    int code = finish(&g, &command, status);
-    clean_up(&g);
-    return code;
+    return finish(&g, status);
 }

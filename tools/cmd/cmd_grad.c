@@ -7,6 +7,7 @@
 #include "cli/net_run.h"
 #include "cli/output.h"
 #include "cli/pipe_costs.h"
+#include "cli/ranks.h"
 #include "cli/search.h"
 #include "cmd/path_uses.h"
 
@@ -20,6 +21,7 @@ struct grad_values {
     const char *weights, *data, *out;
     bool masks;
     uint32_t plan;
+    double peer_timeout;
 };
 
 static const struct arg_option own[] = {
@@ -34,11 +36,15 @@ static const struct arg_option own[] = {
      "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
      "does, but leaves --chunks, and so every bit, as they are",
      .fallback = "given", .choices = search_plan_names},
+    RANKS_OPTION_PEER_TIMEOUT(offsetof(struct grad_values, peer_timeout)),
 };
 
 /** Everything the run holds; zeroed, then cleaned up as a whole. */
 struct grad {
     struct grad_values *values;
+    const struct args *args;
+    struct people people; /* notes alone, on stderr */
+    struct ranks ranks;
     struct weir_faults *faults;
     struct weir_error *error;
     struct weir_model *model;
@@ -313,7 +319,7 @@ static int save(struct grad *g, double loss) {
     if (status != WEIR_OK) return status;
     if ((status = add_gradients(g)) != WEIR_OK) return status;
     if (g->values->masks) status = weir_net_masks(g->net, 0, g->rows, add_mask, g);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK || !ranks_leads(&g->ranks)) return status;
     return weir__safetensors_save(&io, g->values->out, g->items, g->item_count, NULL, 0);
 }
 
@@ -329,6 +335,7 @@ static int step(struct grad *g, double *loss) {
     batch.input_grad = g->input_grad;
     batch.no_update = !g->moves;
     int status = weir_net_step(g->net, &batch, &result);
+    ranks_heard(&g->ranks, status, 0);
     *loss = result.loss;
     if (status == WEIR_ERR_NONFINITE || status == WEIR_OK) return WEIR_OK;
     net_run_error(&result.error, g->error);
@@ -345,21 +352,63 @@ static void fill_options(struct grad *g, struct weir_net_options *options) {
 }
 
 /* The pipeline, once the rows are known. */
-static int choose(struct grad *g, const struct args *args) {
-    struct search_how how = {.keeps_chunks = true};
+static int search(struct grad *g, const struct args *args) {
+    const struct weir_world *world = ranks_world(&g->ranks);
+    struct search_how how = {.keeps_chunks = true,
+                             .hosts = world != NULL ? world->rank_count / world->host_count : 1};
     struct weir_net_options wanted = WEIR_NET_OPTIONS_INIT;
-    if (g->values->plan == 0) return WEIR_OK;
+    if (!ranks_leads(&g->ranks)) return ranks_take_pipeline(&g->ranks, &g->search);
     fill_options(g, &wanted);
     int status =
         search_run(&g->search, &how, args, g->model, &wanted, &g->values->pipe, stderr, g->faults);
     if (status != WEIR_OK || g->faults->count > 0) return status;
     search_print_choice(stderr, &g->search);
+    return world != NULL ? ranks_give_pipeline(&g->ranks) : WEIR_OK;
+}
+
+static int choose(struct grad *g, const struct args *args) {
+    if (g->values->plan == 0) return WEIR_OK;
+    int status = search(g, args);
+    if (status != WEIR_OK || g->faults->count > 0) return status;
     pipe_storage_clean_up(&g->storage);
     return pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options, g->faults);
 }
 
-static int run(struct grad *g, const struct args *args) {
+static int join(struct grad *g, const struct arg_command *command) {
+    struct grad_values *values = g->values;
+    const struct ranks_command of = {.command = command,
+                                     .unit = "step",
+                                     .args = g->args,
+                                     .pipe = &values->pipe,
+                                     .peer_timeout = values->peer_timeout,
+                                     .people = &g->people,
+                                     .faults = g->faults,
+                                     .error = g->error};
+    int status = ranks_join(&g->ranks, &of);
+    if (status != WEIR_OK) return status;
+    g->options.pipe.world = ranks_world(&g->ranks);
+    if (ranks_leads(&g->ranks)) net_run_check_output("out", values->out, g->faults);
+    return WEIR_OK;
+}
+
+/* What all ranks must have read. */
+static uint64_t digest(const struct grad *g) {
+    const struct weir__safetensor *tensors[] = {g->input, g->target};
+    uint64_t hash = WEIR__HASH_BEGIN;
+    for (size_t i = 0; i < WEIR__COUNT_OF(tensors); i++) {
+        const struct weir__safetensor *tensor = tensors[i];
+        size_t bytes = weir_dtype_bytes(tensor->dtype);
+        for (uint32_t d = 0; d < tensor->rank; d++) bytes *= (size_t)tensor->shape[d];
+        hash = weir__hash(hash, tensor->data, bytes);
+    }
+    return hash;
+}
+
+static int run(struct grad *g, const struct arg_command *command) {
+    const struct args *args = g->args;
     double loss = 0.0;
+    int joined = join(g, command);
+    if (joined != WEIR_OK) return joined;
     /* Faults of the data, the model and the options are listed side by side. */
     int opened = g->values->data != NULL ? open_data(g) : WEIR_ERR_ARGUMENT;
     int status = build_model(g, args);
@@ -377,6 +426,8 @@ static int run(struct grad *g, const struct args *args) {
                           &g->options, stderr, g->faults);
     if (status != WEIR_OK) return status;
     if ((status = take_memory(g)) != WEIR_OK) return status;
+    status = ranks_agree(&g->ranks, WEIR_OK, digest(g));
+    if (status != WEIR_OK) return status;
     status = weir_net_new(g->model, &g->options, g->faults, &g->net);
     if (status != WEIR_OK) return status;
     status = net_run_load(g->net, g->values->weights, NULL, g->faults);
@@ -415,20 +466,22 @@ int cmd_grad(int argc, char **argv) {
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct grad g = {
-        .values = &values, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
+    struct grad g = {.values = &values,
+                     .args = &args,
+                     .faults = &faults,
+                     .error = &error,
+                     .options = WEIR_NET_OPTIONS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (values.weights == NULL) weir_faults_add(&faults, "--weights is missing: give a file");
     if (values.data == NULL) weir_faults_add(&faults, "--data is missing: give a file");
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give a file");
     net_run_check_input("weights", values.weights, &faults);
-    net_run_check_output("out", values.out, &faults);
     const struct path_use paths[] = {{"out", values.out, PATH_BINARY},
                                      {"weights", values.weights, PATH_INPUT},
                                      {"data", values.data, PATH_INPUT}};
     path_uses_check_own(paths, 3, &values.model, &values.pipe, &faults);
-    int status = run(&g, &args);
-    int code = args_end(&command, &faults, status, &error);
+    people_init(&g.people, true);
+    int code = ranks_end(&g.ranks, run(&g, &command));
     clean_up(&g);
-    return code;
+    return ranks_leave(&g.ranks, code);
 }

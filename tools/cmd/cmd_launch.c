@@ -21,6 +21,7 @@ enum { HOSTS_MAX = 1024, RANKS_MAX = 65536, PROBE_S = 15 };
 struct host {
     char name[128];
     uint32_t slots, ranks;
+    uint32_t used; /* of `ranks`: those of the coming start */
     bool gone;
 };
 
@@ -38,7 +39,8 @@ struct launch {
     struct host *hosts; /* [HOSTS_MAX]; 0 of them: this machine alone, or Slurm's */
     uint32_t host_count;
     enum maker maker;
-    char program[PATH_MAX], workers[16];
+    struct launch_share share; /* of the coming start */
+    char program[PATH_MAX];
     struct weir_faults *faults;
 };
 
@@ -133,6 +135,17 @@ static uint32_t count_ranks(const struct launch *l) {
     return l->host_count == 0 ? l->values.ranks : ranks;
 }
 
+/* What they share; a host's last ranks are left away where not all are of use. */
+static void share_out(struct launch *l) {
+    l->share = launch_train_share(&l->train, count_ranks(l));
+    uint32_t left = l->share.ranks;
+    for (uint32_t h = 0; h < l->host_count; h++) {
+        struct host *host = &l->hosts[h];
+        host->used = host->gone ? 0 : host->ranks < left ? host->ranks : left;
+        left -= host->used;
+    }
+}
+
 /* ---- commands ---- */
 
 static const char *mpiexec_name(void) {
@@ -164,9 +177,9 @@ static char *host_list(const struct launch *l, const struct host *only) {
     size_t used = 0;
     for (uint32_t h = 0; text != NULL && h < l->host_count; h++) {
         const struct host *host = &l->hosts[h];
-        if (host->gone || host->ranks == 0 || (only != NULL && only != host)) continue;
+        if (only != NULL ? only != host : host->used == 0) continue;
         used += (size_t)sprintf(text + used, "%s%s:%u", used > 0 ? "," : "", host->name,
-                                only != NULL ? 1 : host->ranks);
+                                only != NULL ? 1 : host->used);
     }
     return text;
 }
@@ -209,26 +222,19 @@ static void drop_hosts(struct launch *l) {
     }
 }
 
-/* What a run that begins anew would take for another's. */
-static void forget_log(const struct launch *l) {
-    char path[PATH_MAX];
-    if (l->train.log_dir == NULL || l->train.resume != NULL) return;
-    int length = snprintf(path, sizeof path, "%s/metrics.csv", l->train.log_dir);
-    if (length < (int)sizeof path) (void)unlink(path);
-}
-
 /* ---- starts ---- */
 
 static bool run_once(struct launch *l, struct job_end *end) {
     static struct launch_words words;
+    static char texts[3][16];
     char ranks[16], *hosts = l->host_count > 0 ? host_list(l, NULL) : NULL;
     words = (struct launch_words){0};
-    snprintf(ranks, sizeof ranks, "%u", count_ranks(l));
+    snprintf(ranks, sizeof ranks, "%u", l->share.ranks);
     bool fits = (l->host_count == 0 || hosts != NULL) && add_launcher(l, ranks, hosts, &words) &&
                 launch_words_add(&words, l->program) &&
-                launch_train_add(&l->train, l->workers, &words);
+                launch_train_add(&l->train, &l->share, texts, &words);
     if (!fits) fprintf(stderr, "weir: launch: the command has too many words\n");
-    bool ran = fits && job_run(&words, end);
+    bool ran = fits && job_run(&words, l->maker == SRUN, end);
     free(hosts);
     return ran;
 }
@@ -255,9 +261,13 @@ static void tell_end(const struct job_end *end) {
 }
 
 static void tell_restart(const struct launch *l, uint32_t restart, bool moved) {
-    uint32_t ranks = count_ranks(l);
+    const struct launch_share *share = &l->share, *whole = &l->train.whole;
     fprintf(stderr, "weir: launch: restart %u of at most %u on %u rank%s", restart,
-            l->values.restarts, ranks, weir__s(ranks));
+            l->values.restarts, share->ranks, weir__s(share->ranks));
+    if (share->ranks < count_ranks(l)) fprintf(stderr, " of %u", count_ranks(l));
+    if (share->replicas < whole->replicas)
+        fprintf(stderr, " as %u replica%s, not %u", share->replicas, weir__s(share->replicas),
+                whole->replicas);
     if (!launch_train_has_saved(&l->train))
         fprintf(stderr, ", from where the job began: nothing was saved\n");
     else
@@ -285,9 +295,10 @@ static int run_all(struct launch *l) {
             fprintf(stderr, "weir: launch: no host is left\n");
             return EXIT_FAILED;
         }
+        share_out(l);
         struct saved now = saved_look(l->train.save);
         tell_restart(l, restart + 1, saved_is_other(&now, &before));
-        if (!launch_train_has_saved(&l->train)) forget_log(l);
+        if (!launch_train_has_saved(&l->train)) launch_train_forget_log(&l->train);
     }
     fprintf(stderr, "weir: launch: no restart is left of %u: give --restarts K\n",
             l->values.restarts);
@@ -310,8 +321,8 @@ static void check(struct launch *l, const struct args *args, int left, char **wo
     if (l->values.launcher == 1 && args_given(args, "hosts"))
         weir_faults_add(l->faults, "--hosts means nothing to srun: Slurm says which they are");
     if (left < 1 || strcmp(words[0], "train") != 0)
-        weir_faults_add(l->faults, "only 'train' runs over several processes: end with -- train "
-                                   "and its options");
+        weir_faults_add(l->faults, "only 'train' goes on where it was: end with -- train and its "
+                                   "options");
 }
 
 static void warn(const struct launch *l) {
@@ -329,11 +340,11 @@ static int prepare(struct launch *l, int left, char **words) {
     if (l->hosts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     read_hosts(l);
     if (l->faults->count == 0) find_launcher(l);
-    launch_train_read(&l->train, left - 1, words + 1);
+    launch_train_read(&l->train, left - 1, words + 1, l->values.ranks);
+    share_out(l);
     if (launch_train_has_suffix(&l->train))
         weir_faults_add(l->faults, "--resume %s: say where the job saves, too: give --save FILE",
                         l->train.resume);
-    snprintf(l->workers, sizeof l->workers, "%u", l->values.ranks);
     return WEIR_OK;
 }
 

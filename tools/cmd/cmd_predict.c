@@ -5,7 +5,6 @@
 #include "base/base.h"
 #include "cli/interrupt.h"
 #include "cli/json_text.h"
-#include "cli/net_run.h"
 #include "cmd/forward.h"
 #include "data/npy.h"
 
@@ -54,7 +53,7 @@ static int begin_file(struct predict *p) {
         p->rounded = calloc(task->batch * p->numbers, sizeof *p->rounded);
         if (p->rounded == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     }
-    int status = output_begin(&p->out, p->path, p->forward.error);
+    int status = output_begin(&p->out, p->forward.out, p->forward.error);
     if (status != WEIR_OK) return status;
     size_t bytes = weir__npy_header(is_f64(p) ? WEIR__NUMBER_F64 : WEIR__NUMBER_F32,
                                     task->output.rank + 1, shape, header);
@@ -121,7 +120,6 @@ static int write_json(const struct predict *p) {
 
 static void check_values(const struct predict_values *values, struct weir_faults *faults) {
     if (values->out == NULL) weir_faults_add(faults, "--out is missing: give FILE.npy");
-    net_run_check_output("out", values->out, faults);
 }
 
 static int check_output(const struct predict *p) {
@@ -176,6 +174,7 @@ int cmd_predict(int argc, char **argv) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
     struct predict p = {.forward = {.values = &values.forward,
+                                    .args = &args,
                                     .faults = &faults,
                                     .error = &error,
                                     .options = WEIR_NET_OPTIONS_INIT,
@@ -184,11 +183,9 @@ int cmd_predict(int argc, char **argv) {
     check_values(&values, &faults);
     people_init(&p.forward.people, output_is_standard(values.forward.json));
     p.path = p.forward.out = values.out;
-    int status = forward_begin(&p.forward, &args);
+    int status = forward_begin(&p.forward, &command);
     if (status == WEIR_OK && faults.count == 0) status = run(&p);
-    int code = forward_finish(&p.forward, &command, status);
     output_abort(&p.out);
     free(p.rounded);
-    forward_clean_up(&p.forward);
-    return code;
+    return forward_end(&p.forward, status);
 }

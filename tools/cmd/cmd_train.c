@@ -73,10 +73,7 @@ static const struct arg_option run_options[] = {
      .value = "FILE.html"},
     {"json", ARG_TEXT, AT(json), "one object per update and a summary; - is stdout",
      .value = "FILE"},
-    {"peer-timeout", ARG_REAL, AT(peer_timeout),
-     "over several processes: how long one of them may be silent; then all end. One that dies is "
-     "known at once",
-     .value = "S", .fallback = "10", .unit = "seconds", .least = 0, .most = 86400},
+    RANKS_OPTION_PEER_TIMEOUT(AT(peer_timeout)),
     {"sample", ARG_U32, AT(sample), "text drawn from the model at the end", .value = "N",
      .fallback = "400", .unit = "bytes", .most = 1048576},
 };
@@ -121,8 +118,6 @@ static void check_optimizer(const struct args *args, const struct train_values *
 static void check_values(const struct args *args, const struct train_values *values,
                          struct weir_faults *faults) {
     check_optimizer(args, values, faults);
-    if (args_given(args, "peer-timeout") && !(values->peer_timeout > 0))
-        weir_faults_add(faults, "--peer-timeout 0 leaves no time: give seconds above 0");
     bool saves = values->save != NULL || values->resume != NULL;
     if (values->save_every > 0 && !saves)
         weir_faults_add(faults, "--save-every needs a file: give --save FILE");
@@ -150,9 +145,49 @@ static bool takes_standard(const struct train_values *values) {
            output_is_standard(values->report);
 }
 
-static int run(struct train *t, const struct args *args) {
-    int status = train_world_join(t, args);
+static int check_replicas(const struct train *t) {
+    uint32_t replicas = t->values->pipe.replicas, ranks = t->ranks.world.rank_count;
+    if (t->values->plan == 1 && args_given(t->args, "plan") && replicas > 1 && ranks > 1)
+        weir_faults_add(t->faults, "--plan auto: a pipeline is searched for one replica: give what "
+                                   "'weir plan --search' prints without --replicas");
+    if (ranks % replicas == 0) return WEIR_OK;
+    weir_faults_add(t->faults,
+                    "--replicas %u: as many processes, or a multiple, share a mini-batch, and "
+                    "there %s %u: start them by mpiexec -n %u weir train",
+                    replicas, ranks == 1 ? "is" : "are", ranks, (ranks / replicas + 1) * replicas);
+    return WEIR_ERR_CONFIG;
+}
+
+static int join(struct train *t, const struct arg_command *command) {
+    struct train_values *values = t->values;
+    char bits[64];
+    const struct ranks_command of = {.command = command,
+                                     .unit = "update",
+                                     .args = t->args,
+                                     .pipe = &values->pipe,
+                                     .peer_timeout = values->peer_timeout,
+                                     .people = &t->people,
+                                     .faults = t->faults,
+                                     .error = t->error,
+                                     .bits = train_read_bits(t, bits),
+                                     .saves = true,
+                                     .save = values->save};
+    int status = ranks_join(&t->ranks, &of);
     if (status != WEIR_OK) return status;
+    t->ranks.of.bits = NULL; /* which ends here */
+    t->task.ranks = &t->ranks;
+    t->options.pipe.world = ranks_world(&t->ranks);
+    if (!ranks_leads(&t->ranks))
+        values->json = values->log_dir = values->trace = values->report = NULL;
+    return check_replicas(t);
+}
+
+/* Where it saves is known before the ranks meet: what is said of a lost one names it. */
+static int run(struct train *t, const struct arg_command *command) {
+    const struct args *args = t->args;
+    int status = train_save_choose(t);
+    if (status != WEIR_OK) return status;
+    if ((status = join(t, command)) != WEIR_OK) return status;
     status = train_begin(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
     train_print_header(t);
@@ -182,13 +217,13 @@ static void report_failure(struct train *t) {
 static int finish(struct train *t, const struct arg_command *command, int status) {
     int code = EXIT_DONE;
     bool failed = t->faults->count > 0 || status != WEIR_OK;
-    bool lost = failed && train_lost_claim(t, status);
+    bool lost = failed && ranks_lost_claim(&t->ranks, status);
     if (t->error->status == WEIR_OK) t->error->status = status;
     if (lost) {
         output_abort(&t->json);
         (void)(t->faults->count > 0 ? args_refuse(command, t->faults)
                                     : args_fail(command, t->error));
-        train_lost_end(t);
+        ranks_lost_end(&t->ranks);
     } else if (t->faults->count > 0) {
         output_abort(&t->json);
         code = args_refuse(command, t->faults);
@@ -233,6 +268,6 @@ int cmd_train(int argc, char **argv) {
     interrupt_catch(); /* a run that is asked to end before its first update saves what it has */
     people_init(&t.people, takes_standard(&values));
     if (values.quiet) people_silence(&t.people);
-    int status = t.report != NULL ? run(&t, &args) : WEIR_ERR_OUT_OF_MEMORY;
-    return train_world_leave(&t, finish(&t, &command, status));
+    int status = t.report != NULL ? run(&t, &command) : WEIR_ERR_OUT_OF_MEMORY;
+    return ranks_leave(&t.ranks, finish(&t, &command, status));
 }

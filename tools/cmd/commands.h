@@ -3,12 +3,14 @@
 #ifndef WEIR_TOOLS_COMMANDS_H
 #define WEIR_TOOLS_COMMANDS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 struct subcommand {
     const char *name; /**< NULL behind the last */
     const char *summary;
     int (*run)(int argc, char **argv);
+    bool joins; /**< under a launcher its processes are ranks of one world; else it is refused */
 };
 extern const struct subcommand subcommands[];
 /** NULL: there is none. */

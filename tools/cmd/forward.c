@@ -29,6 +29,7 @@ const struct arg_option forward_option_list[] = {
     {"batch", ARG_U32, AT(batch), "at a time", .value = "N", .fallback = "32", .unit = "rows",
      .least = 1, .most = 1048576},
     {"json", ARG_TEXT, AT(json), "the summary as one object; - is stdout", .value = "FILE"},
+    RANKS_OPTION_PEER_TIMEOUT(AT(peer_timeout)),
 };
 const uint32_t forward_option_count = sizeof forward_option_list / sizeof forward_option_list[0];
 
@@ -50,7 +51,10 @@ static int check_paths(const struct forward *f) {
     return WEIR_OK;
 }
 
-static void check_values(const struct forward_values *values, struct weir_faults *faults) {
+static void check_values(const struct forward *f) {
+    const struct forward_values *values = f->values;
+    struct weir_faults *faults = f->faults;
+    net_run_check_output("out", f->out, faults);
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     if (values->data.count == 0) weir_faults_add(faults, "--data is missing: give PATH...");
     net_run_check_input("load", values->load, faults);
@@ -114,6 +118,13 @@ static int build_net(struct forward *f) {
     return task_take_memory(&f->task);
 }
 
+/* What all ranks must have read, and run. */
+static uint64_t digest(const struct forward *f) {
+    const uint64_t numbers[] = {f->task.data->fingerprint, f->task.data->held_out_rows,
+                                f->task.batch};
+    return weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
+}
+
 /* Bytes that are scaled give other results than bytes that are not. */
 static void print_data(const struct forward *f) {
     char text[512];
@@ -122,8 +133,27 @@ static void print_data(const struct forward *f) {
                 weir__dataset_text(f->task.dataset, text, sizeof text));
 }
 
-int forward_begin(struct forward *f, const struct args *args) {
-    check_values(f->values, f->faults);
+static int join(struct forward *f, const struct arg_command *command) {
+    const struct ranks_command of = {.command = command,
+                                     .unit = "row",
+                                     .args = f->args,
+                                     .pipe = &f->values->pipe,
+                                     .peer_timeout = f->values->peer_timeout,
+                                     .people = &f->people,
+                                     .faults = f->faults,
+                                     .error = f->error};
+    int status = ranks_join(&f->ranks, &of);
+    if (status != WEIR_OK) return status;
+    f->task.ranks = &f->ranks;
+    f->options.pipe.world = ranks_world(&f->ranks);
+    if (!ranks_leads(&f->ranks)) f->out = f->values->json = NULL;
+    return WEIR_OK;
+}
+
+/* Everything that the command line and the files may be refused for, as far as it goes. */
+static int build_all(struct forward *f) {
+    const struct args *args = f->args;
+    check_values(f);
     if (check_paths(f) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
     int opened = open_data(f);
     if (opened == WEIR_ERR_OUT_OF_MEMORY) return opened;
@@ -135,8 +165,15 @@ int forward_begin(struct forward *f, const struct args *args) {
     int bound = bind(f);
     if (bound != WEIR_OK || status != WEIR_OK || f->faults->count > 0)
         return status != WEIR_OK ? status : bound;
-    status = build_net(f);
-    if (status == WEIR_OK) print_data(f);
+    status = ranks_agree(&f->ranks, WEIR_OK, digest(f));
+    return status == WEIR_OK ? build_net(f) : status;
+}
+
+int forward_begin(struct forward *f, const struct arg_command *command) {
+    int status = join(f, command);
+    if (status != WEIR_OK) return status;
+    status = build_all(f);
+    if (status == WEIR_OK && f->faults->count == 0) print_data(f);
     return status;
 }
 
@@ -148,9 +185,10 @@ int forward_rows(struct forward *f, forward_visit_fn *visit, void *context) {
     struct progress progress;
     progress_begin(&progress, &f->people, 0, total);
     interrupt_catch();
-    while (status == WEIR_OK && f->rows < total && !interrupt_came()) {
+    while (status == WEIR_OK && f->rows < total && !ranks_stopped(&f->ranks)) {
         uint64_t left = total - f->rows;
         uint32_t rows = left < f->task.batch ? (uint32_t)left : f->task.batch;
+        ranks_at(&f->ranks, "its rows", f->rows);
         status = visit(context, f->rows, rows);
         if (status == WEIR_OK) f->rows += rows;
         progress_show(&progress, f->rows, "%" PRIu64 " of %" PRIu64 " rows  %.0f rows/s", f->rows,
@@ -173,13 +211,11 @@ double forward_rate(const struct forward *f) {
     return f->seconds > 0.0 ? forward_units(f) / f->seconds : 0.0;
 }
 
-int forward_finish(struct forward *f, const struct arg_command *command, int status) {
-    return interrupt_exit(args_end(command, f->faults, status, f->error));
-}
-
-void forward_clean_up(struct forward *f) {
+int forward_end(struct forward *f, int status) {
+    int code = ranks_end(&f->ranks, status);
     task_clean_up(&f->task);
     weir_net_destroy(f->net);
     pipe_storage_clean_up(&f->storage);
     weir_model_destroy(f->model);
+    return ranks_leave(&f->ranks, code);
 }

@@ -21,11 +21,14 @@ struct generate_values {
     uint32_t top_k, batch;
     double temperature, top_p;
     const char *json;
+    double peer_timeout;
 };
 
 /** A run. Zeroed, then cleaned up as a whole. */
 struct generate {
     struct generate_values *values;
+    const struct args *args;
+    struct ranks ranks;
     struct weir_faults *faults;
     struct weir_error *error;
     struct people people;

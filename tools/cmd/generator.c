@@ -70,16 +70,18 @@ static int take_memory(struct generator *g) {
     g->place = calloc(g->rows, sizeof *g->place);
     g->live = calloc(g->texts, sizeof *g->live);
     g->scratch = calloc(g->vocab, sizeof *g->scratch);
+    g->drawn = calloc((size_t)g->rows + 1, sizeof *g->drawn);
     g->logits = calloc(g->vocab, sizeof *g->logits);
     g->output = calloc(logits, weir_dtype_bytes(g->dtype));
     bool all = g->input != NULL && g->sequence != NULL && g->place != NULL && g->live != NULL &&
-               g->scratch != NULL && g->logits != NULL && g->output != NULL;
+               g->scratch != NULL && g->drawn != NULL && g->logits != NULL && g->output != NULL;
     return all ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
 int generator_init(struct generator *g, const struct generator_options *options,
                    struct weir_faults *faults) {
-    *g = (struct generator){.texts = options->texts, .dtype = options->net.dtype};
+    *g = (struct generator){
+        .texts = options->texts, .dtype = options->net.dtype, .ranks = options->ranks};
     assert(options->texts > 0 && options->net.pipe.chunks > 0);
     struct weir_net_options net = options->net;
     int status = find_vocab(g, options->model, faults);
@@ -101,6 +103,7 @@ void generator_clean_up(struct generator *g) {
     free(g->place);
     free(g->live);
     free(g->scratch);
+    free(g->drawn);
     free(g->logits);
     free(g->output);
     *g = (struct generator){0};
@@ -136,8 +139,10 @@ static int step(const struct session *s, uint32_t rows) {
     batch.sequence = s->g->sequence;
     batch.place = s->g->place;
     batch.output = s->g->output;
+    batch.flags = ranks_flags();
     struct weir_step_result result;
     int status = weir_net_infer(s->g->net, &batch, &result);
+    if (s->g->ranks != NULL) ranks_heard(s->g->ranks, status, result.flags);
     if (status != WEIR_OK) net_run_error(&result.error, s->error);
     return status;
 }
@@ -147,20 +152,27 @@ static void slide(struct generator_text *text, uint32_t context) {
     text->read = false;
 }
 
-/* Draws the token after the one that was row `row`, and sees whether the text ends. */
+/* Whether the row is the last of its text, so that a token comes after it. */
+static bool is_last(const struct session *s, uint32_t row) {
+    return s->g->place[row] + 1 == held(&s->texts[s->g->sequence[row]]);
+}
+
+/* The token after the one that was row `row`. */
 static int draw(const struct session *s, uint32_t row) {
     struct generator *g = s->g;
-    uint32_t number = g->sequence[row], token;
-    struct generator_text *text = &s->texts[number];
+    const struct generator_text *text = &s->texts[g->sequence[row]];
     size_t first = (size_t)row * g->vocab;
     for (uint32_t i = 0; i < g->vocab; i++)
         g->logits[i] = weir__number_at(g->dtype, g->output, first + i);
-    int status =
-        sampler_draw(&s->run->sampler, &text->identity, text->count, g->logits, g->scratch, &token);
-    if (status != WEIR_OK)
-        return weir__fail(s->error, status,
-                          "the model's output is not finite: its weights are damaged, or its "
-                          "training had diverged");
+    return sampler_draw(&s->run->sampler, &text->identity, text->count, g->logits, g->scratch,
+                        &g->drawn[row]);
+}
+
+/* Takes it, and sees whether the text ends. */
+static void take(const struct session *s, uint32_t row) {
+    struct generator *g = s->g;
+    uint32_t number = g->sequence[row], token = g->drawn[row];
+    struct generator_text *text = &s->texts[number];
     text->tokens[text->count++] = token;
     text->read = true;
     if (s->run->visit != NULL) s->run->visit(s->run->context, number, token);
@@ -170,14 +182,35 @@ static int draw(const struct session *s, uint32_t row) {
         slide(text, g->context);
     else if (held(text) > g->context)
         text->end = GENERATOR_CONTEXT;
+}
+
+/* A token for each text whose last one is among the rows: rank 0's, on all ranks. */
+static int draw_rows(const struct session *s, uint32_t rows) {
+    struct generator *g = s->g;
+    bool draws = g->ranks == NULL || ranks_leads(g->ranks);
+    int status = WEIR_OK;
+    for (uint32_t row = 0; draws && status == WEIR_OK && row < rows; row++)
+        if (is_last(s, row)) status = draw(s, row);
+    g->drawn[rows] = (uint32_t)-status;
+    int shared = g->ranks == NULL
+                     ? WEIR_OK
+                     : ranks_share(g->ranks, g->drawn, ((size_t)rows + 1) * sizeof *g->drawn);
+    if (shared != WEIR_OK) return shared;
+    if (g->drawn[rows] != 0)
+        return weir__fail(s->error, -(int)g->drawn[rows],
+                          "the model's output is not finite: its weights are damaged, or its "
+                          "training had diverged");
+    for (uint32_t row = 0; row < rows; row++)
+        if (is_last(s, row)) take(s, row);
     return WEIR_OK;
 }
 
 static bool stopped(const struct session *s) {
-    if (s->run->stop == NULL || !s->run->stop()) return false;
-    for (uint32_t i = 0; i < s->count; i++)
+    bool asked =
+        s->g->ranks != NULL ? ranks_stopped(s->g->ranks) : s->run->stop != NULL && s->run->stop();
+    for (uint32_t i = 0; asked && i < s->count; i++)
         if (s->texts[i].end == GENERATOR_GOING) s->texts[i].end = GENERATOR_INTERRUPTED;
-    return true;
+    return asked;
 }
 
 /* The largest row count of few: all rows, or a power of two. */
@@ -203,9 +236,8 @@ static int read_contexts(const struct session *s, uint32_t count, uint64_t *toke
             at++;
         }
         int status = step(s, rows);
-        for (uint32_t row = 0; status == WEIR_OK && row < rows; row++)
-            if (s->g->place[row] + 1 == held(&s->texts[s->g->sequence[row]])) status = draw(s, row);
         if (status != WEIR_OK) return status;
+        if ((status = draw_rows(s, rows)) != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
@@ -222,8 +254,7 @@ static int draw_one_each(const struct session *s, uint32_t rows) {
     for (uint32_t row = 0; row < rows; row++)
         set_row(s, row, s->g->live[row], held(&s->texts[s->g->live[row]]) - 1);
     int status = step(s, rows);
-    for (uint32_t row = 0; status == WEIR_OK && row < rows; row++) status = draw(s, row);
-    return status;
+    return status == WEIR_OK ? draw_rows(s, rows) : status;
 }
 
 static int draw_on(const struct session *s, uint64_t *tokens) {

@@ -10,10 +10,14 @@
  * run that `slides` goes on all the same: the last half of the context (rounded up) moves to its
  * beginning, where it is read anew, since keys and values belong to their places. So a token has at
  * least C / 2 and at most C before it, and costs two readings at most.
+ *
+ * Over ranks all of them continue the same texts. Rank 0 draws, for another machine may round a
+ * probability otherwise, and the tokens come to all.
  */
 #ifndef WEIR_TOOLS_GENERATOR_H
 #define WEIR_TOOLS_GENERATOR_H
 
+#include "cli/ranks.h"
 #include "cmd/sampler.h"
 #include "weir_net.h"
 
@@ -42,6 +46,7 @@ struct generator_options {
     uint32_t texts;                 /**< at a time, at most */
     uint64_t prompt_tokens;         /**< read in one go at most: of the prompts of one run */
     bool slides;                    /**< runs may slide */
+    struct ranks *ranks;            /**< who run the net; NULL: this process alone */
 };
 
 struct generator {
@@ -49,9 +54,11 @@ struct generator {
     uint32_t context, vocab;
     uint32_t texts;
     uint32_t rows; /**< of a step, at most */
+    struct ranks *ranks;
     enum weir_dtype dtype;
     int64_t *input;
     uint32_t *sequence, *place, *scratch, *live;
+    uint32_t *drawn; /**< [rows + 1]: tokens after a step's rows, and what drawing failed with */
     void *output;
     double *logits;
 };
@@ -67,7 +74,8 @@ struct generator_run {
     struct sampler sampler;
     uint32_t tokens;    /**< drawn per text, at least 1 */
     bool slides;        /**< no end where the context is full */
-    bool (*stop)(void); /**< asked before each step; true ends all texts as they are */
+    bool (*stop)(void); /**< asked before each step, or NULL; true ends all texts as they are. Not
+                             where there are ranks, whom signals stop */
     /** May be NULL; is told each token when it is drawn. */
     void (*visit)(void *context, uint32_t text, uint32_t token);
     void *context;

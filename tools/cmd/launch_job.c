@@ -2,7 +2,7 @@
 #include "cmd/launch_job.h"
 
 #include "base/base.h"
-#include "cmd/train_lost.h"
+#include "cli/ranks_lost.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A launcher whose ranks have ended may wait for a host that is gone. */
-enum { STAYS_S = 6, TERM_S = 3, TURN_MS = 50 };
+/* A launcher whose ranks have ended may wait for a host that is gone; and so may ranks that start,
+ * of which no other knows yet: the limit is since the last of them began. */
+enum { STAYS_S = 6, TERM_S = 3, START_S = 60, TURN_MS = 50 };
 #define SECOND UINT64_C(1000000000)
 
 bool launch_words_add(struct launch_words *words, const char *word) {
@@ -55,7 +56,9 @@ struct started {
     char line[1024];
     size_t used;
     char mark[96];
-    uint64_t lost_at;
+    uint64_t lost_at;     /* 0: not yet */
+    uint64_t starting_at; /* since when nothing is heard of ranks that start; 0: nobody waits */
+    bool is_started;      /* all ranks were there */
     int passed_on, ended_by; /* signals passed on; 0, SIGTERM or SIGKILL */
     struct job_end *end;
 };
@@ -96,17 +99,30 @@ static void end_group(const struct started *job, int number) {
 
 /* ---- what it says ---- */
 
+static const char unstarted[] = "a rank that was starting";
+
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static void take_loss(struct started *job, const char *who, size_t length) {
+    if (!job->end->lost)
+        snprintf(job->end->what, sizeof job->end->what, "%.*s", (int)length, who);
+    job->end->lost = true;
+    if (job->lost_at == 0) job->lost_at = weir__now_ns();
+}
+
 static void take_line(struct started *job) {
     const char *mark = strstr(job->line, job->mark);
     if (mark == NULL) {
         fputs(job->line, stderr);
         return;
     }
-    const char *who = mark + strlen(job->mark);
-    if (!job->end->lost)
-        snprintf(job->end->what, sizeof job->end->what, "%.*s", (int)strcspn(who, "\n"), who);
-    job->end->lost = true;
-    if (job->lost_at == 0) job->lost_at = weir__now_ns();
+    const char *news = mark + strlen(job->mark), *who = news + strlen(RANKS_LOST);
+    if (begins(news, RANKS_STARTED)) job->is_started = true;
+    job->starting_at = job->is_started ? 0 : weir__now_ns();
+    if (begins(news, RANKS_LOST)) take_loss(job, who, strcspn(who, "\n"));
+    if (begins(news, RANKS_BROKEN)) take_loss(job, unstarted, strlen(unstarted));
 }
 
 /* Whole lines, and those that are too long in parts. */
@@ -139,6 +155,11 @@ static void pass_signals_on(struct started *job) {
     (void)kill(job->process, asked);
 }
 
+static void end_what_starts(struct started *job) {
+    if (job->starting_at == 0 || weir__now_ns() - job->starting_at < START_S * SECOND) return;
+    take_loss(job, unstarted, strlen(unstarted));
+}
+
 static void end_what_stays(struct started *job) {
     if (job->lost_at == 0 || job->ended_by == SIGKILL) return;
     uint64_t waited = weir__now_ns() - job->lost_at;
@@ -149,20 +170,23 @@ static void end_what_stays(struct started *job) {
     }
 }
 
-bool job_run(const struct launch_words *command, struct job_end *end) {
-    struct started job = {.end = end, .passed_on = times_asked};
+bool job_run(const struct launch_words *command, bool queues, struct job_end *end) {
+    struct started job = {.end = end,
+                          .passed_on = times_asked,
+                          .starting_at = queues ? 0 : weir__now_ns()};
     char word[32];
     int status = 0;
     bool open = true;
     assert(command->count > 0);
     *end = (struct job_end){.code = -1};
     snprintf(word, sizeof word, "%" PRIx64, weir__now_ns() ^ ((uint64_t)getpid() << 40));
-    snprintf(job.mark, sizeof job.mark, TRAIN_LOST_MARK " %s ", word);
-    if (setenv(TRAIN_LOST_VARIABLE, word, 1) != 0 || !start(&job, command, false)) return false;
+    snprintf(job.mark, sizeof job.mark, RANKS_LOST_MARK " %s ", word);
+    if (setenv(RANKS_LOST_VARIABLE, word, 1) != 0 || !start(&job, command, false)) return false;
     while (waitpid(job.process, &status, WNOHANG) == 0) {
         if (!open) (void)poll(NULL, 0, TURN_MS);
         if (open) open = take_news(&job, TURN_MS);
         pass_signals_on(&job);
+        end_what_starts(&job);
         end_what_stays(&job);
     }
     struct pollfd left = {.fd = job.errors, .events = POLLIN};

@@ -30,9 +30,10 @@ void job_catch_signals(void);
 /** A signal that came; 0: none. */
 int job_asked(void);
 /** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
- * writes for its launcher. A command that stays after a loss is ended. False: it cannot be started.
- */
-bool job_run(const struct launch_words *command, struct job_end *end);
+ * writes for its launcher. A command that stays after a loss is ended, and so is one of which, for
+ * 60 s, no rank begins to start, and not all have started: but for the first where it `queues`.
+ * False: it cannot be started. */
+bool job_run(const struct launch_words *command, bool queues, struct job_end *end);
 /** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.
  */
 int job_capture(const struct launch_words *command, unsigned limit_s, char *text, size_t capacity);

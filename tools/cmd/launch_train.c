@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "cmd/launch_train.h"
 
+#include "base/base.h"
+#include "cmd/train_log.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The value of word `i`, if that is --NAME or --NAME=VALUE; *next is the word behind it. */
 static bool is_option(const struct launch_train *train, int i, const char *name, const char **value,
@@ -25,7 +32,21 @@ static const char *find(const struct launch_train *train, const char *name) {
     return found;
 }
 
-void launch_train_read(struct launch_train *train, int count, char **words) {
+/* A count that is none is refused by `train`. */
+static uint32_t number_of(const struct launch_train *train, const char *name) {
+    const char *text = find(train, name);
+    unsigned long number = text != NULL ? strtoul(text, NULL, 10) : 0;
+    return number < UINT32_MAX ? (uint32_t)number : 0;
+}
+
+/* False: there is none, or its name is too long. */
+static bool log_path(const struct launch_train *train, char path[PATH_MAX]) {
+    if (train->log_dir == NULL) return false;
+    return snprintf(path, PATH_MAX, "%s/" TRAIN_LOG_CSV, train->log_dir) < PATH_MAX;
+}
+
+void launch_train_read(struct launch_train *train, int count, char **words, uint32_t ranks) {
+    char log[PATH_MAX];
     *train = (struct launch_train){.count = count, .words = words};
     train->save = find(train, "save");
     train->resume = find(train, "resume");
@@ -36,6 +57,32 @@ void launch_train_read(struct launch_train *train, int count, char **words) {
     train->names_pipeline = find(train, "workers") != NULL || find(train, "stages") != NULL ||
                             find(train, "balance") != NULL;
     train->before = saved_look(train->save);
+    train->log_is_foreign = log_path(train, log) && access(log, F_OK) == 0;
+    train->whole = (struct launch_share){ranks, number_of(train, "replicas"), 0};
+    if (train->whole.replicas == 0) train->whole.replicas = 1;
+    train->groups = number_of(train, "gradient-groups");
+    if (train->groups == 0) train->groups = train->whole.replicas;
+    train->whole.workers = number_of(train, "workers");
+    if (train->whole.workers == 0 && !train->names_pipeline) train->whole.workers = ranks;
+}
+
+struct launch_share launch_train_share(const struct launch_train *train, uint32_t ranks) {
+    const struct launch_share *whole = &train->whole;
+    struct launch_share share = *whole;
+    assert(ranks > 0 && whole->replicas > 0);
+    if (ranks >= whole->ranks) return share;
+    share.replicas = whole->replicas < ranks ? whole->replicas : ranks;
+    while (train->groups % share.replicas != 0) share.replicas--;
+    uint32_t most = whole->ranks / whole->replicas, each = ranks / share.replicas;
+    share.ranks = share.replicas * (each < most || most == 0 ? each : most);
+    share.workers = whole->workers / whole->replicas * share.replicas;
+    return share;
+}
+
+void launch_train_forget_log(const struct launch_train *train) {
+    char path[PATH_MAX];
+    if (train->resume == NULL && !train->log_is_foreign && log_path(train, path))
+        (void)unlink(path);
 }
 
 bool launch_train_has_suffix(const struct launch_train *train) {
@@ -58,19 +105,38 @@ static bool is_beginning(const struct launch_train *train, int i, int *next) {
            is_option(train, i, "load-strict", &value, next);
 }
 
-bool launch_train_add(const struct launch_train *train, const char *workers,
-                      struct launch_words *command) {
+/* What fewer ranks share otherwise. */
+static bool is_shared(const struct launch_train *train, int i, int *next) {
+    const char *value;
+    return is_option(train, i, "replicas", &value, next) ||
+           is_option(train, i, "gradient-groups", &value, next) ||
+           is_option(train, i, "workers", &value, next);
+}
+
+static bool add_number(struct launch_words *command, const char *option, uint32_t number,
+                       char text[16]) {
+    snprintf(text, 16, "%u", number);
+    return number == 0 || (launch_words_add(command, option) && launch_words_add(command, text));
+}
+
+bool launch_train_add(const struct launch_train *train, const struct launch_share *share,
+                      char texts[3][16], struct launch_words *command) {
     bool goes_on = launch_train_has_saved(train), fits = launch_words_add(command, "train");
+    bool fewer = share->ranks < train->whole.ranks, shares = fewer && train->groups > 1;
     for (int i = 0, next; fits && i < train->count; i = next) {
         next = i + 1;
-        if (!goes_on || !is_beginning(train, i, &next))
-            fits = launch_words_add(command, train->words[i]);
+        if ((goes_on && is_beginning(train, i, &next)) || (shares && is_shared(train, i, &next)))
+            continue;
+        fits = launch_words_add(command, train->words[i]);
     }
+    if (fits && shares)
+        fits = add_number(command, "--replicas", share->replicas, texts[0]) &&
+               add_number(command, "--gradient-groups", train->groups, texts[1]);
     if (fits && goes_on)
         fits = launch_words_add(command, "--resume") && launch_words_add(command, train->save);
     if (fits && goes_on)
         fits = launch_words_add(command, "--save") && launch_words_add(command, train->save);
-    if (fits && !train->names_pipeline)
-        fits = launch_words_add(command, "--workers") && launch_words_add(command, workers);
+    if (fits && (shares || !train->names_pipeline))
+        fits = add_number(command, "--workers", share->workers, texts[2]);
     return fits;
 }

@@ -19,11 +19,12 @@
 extern const char weir_build_commit[];
 
 const struct subcommand subcommands[] = {
-    {"train", "trains a model over a pipeline; saves, resumes, traces, reports", cmd_train},
-    {"generate", "continues prompts with a trained GPT", cmd_generate},
-    {"eval", "loss or accuracy of trained weights on a file", cmd_eval},
-    {"predict", "outputs of trained weights for all rows of a file, as .npy", cmd_predict},
-    {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
+    {"train", "trains a model over a pipeline; saves, resumes, traces, reports", cmd_train, true},
+    {"generate", "continues prompts with a trained GPT", cmd_generate, true},
+    {"eval", "loss or accuracy of trained weights on a file", cmd_eval, true},
+    {"predict", "outputs of trained weights for all rows of a file, as .npy", cmd_predict, true},
+    {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad,
+     true},
     {"init", "writes freshly initialised weights", cmd_init},
     {"export", "one safetensors file of a checkpoint that several processes saved", cmd_export},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
@@ -34,7 +35,8 @@ const struct subcommand subcommands[] = {
     {"schedule", "prints or checks an action table", cmd_schedule},
     {"launch", "starts a job of several ranks, and again on what remains when one is lost",
      cmd_launch},
-    {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor},
+    {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor,
+     true},
     {"help", "the options of a subcommand: weir help train", cmd_help},
     {"man", "a manual page as roff: weir man train | man -l -", cmd_man},
     {"completion", "what completes all this in bash, zsh and fish", cmd_completion},
@@ -82,13 +84,12 @@ int subcommand_refuse(const char *word) {
  */
 static bool is_for_one(const struct subcommand *found) {
     struct weir__launch launch = weir__launch_read();
-    bool joins = strcmp(found->name, "train") == 0 || strcmp(found->name, "doctor") == 0;
-    if (launch.by == NULL || launch.size <= 1 || joins) return false;
+    if (launch.by == NULL || launch.size <= 1 || found->joins) return false;
     if (launch.rank == 0)
         fprintf(stderr,
                 "weir: %s: started as %" PRIu32
-                " processes (%s): only 'train' and 'doctor' run over "
-                "several: start this command without the launcher, or as one\n",
+                " processes (%s): only 'train', 'generate', 'eval', 'predict', 'grad' and 'doctor' "
+                "run over several: start this command without the launcher, or as one\n",
                 found->name, launch.size, launch.by);
     return true;
 }

@@ -171,10 +171,12 @@ int task_run(struct task *task, struct weir_net *net, uint64_t first, uint32_t r
     batch.input = task->inputs;
     batch.target = task->predicts ? NULL : task->targets;
     batch.output = task->outputs;
+    batch.flags = ranks_flags();
     int status =
         weir__dataset_read_held_out(task->dataset, &io, first, rows, task->inputs, task->targets);
     if (status != WEIR_OK) return status;
     status = weir_net_infer(net, &batch, result);
+    ranks_heard(task->ranks, status, result->flags);
     if (status != WEIR_OK) net_run_error(&result->error, error);
     return status;
 }

@@ -9,6 +9,7 @@
 #define WEIR_TOOLS_TASK_H
 
 #include "data/dataset.h"
+#include "cli/ranks.h"
 #include "weir_net.h"
 
 #include <jansson.h>
@@ -38,6 +39,7 @@ struct task {
     uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */
     size_t input_bytes, target_bytes, output_bytes;
     void *inputs, *targets, *outputs; /**< of a mini-batch; outputs only where they are looked at */
+    struct ranks *ranks;              /**< who run the steps, and hear of signals by them */
 };
 
 /** Takes the model's border, in the dtypes of steps at `dtype`. Returns its loss, or NULL. The

@@ -14,13 +14,13 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/pipe_options.h"
 #include "cli/search.h"
 #include "cmd/task.h"
 #include "cmd/train_log.h"
 #include "cmd/train_report.h"
 #include "cmd/train_save.h"
-#include "cmd/train_world.h"
 
 struct weir__archive;
 
@@ -86,7 +86,7 @@ struct train {
     struct task_score score;
     uint64_t eval_rows;
     bool unexplained, explained; /**< the first update that was skipped */
-    struct train_world world;
+    struct ranks ranks;
 };
 
 /** One update, as it is reported. */
@@ -141,6 +141,9 @@ bool train_searches(const struct train *t);
 /** A resumed run's dropout and data go on with the seed that it began with, and a search leaves it
  * its chunks and its order of accumulation. */
 int train_read_origin(struct train *t, const struct args *args);
+/** Started by `weir launch` to go on: the bits of the level of kernels that the checkpoint was made
+ * by, which the hosts that remain may not be of by themselves, into `bits`; else NULL. */
+const char *train_read_bits(const struct train *t, char bits[64]);
 /** What decides the bits of this run; train_notes_clean_up, also after a failure. */
 int train_notes_make(const struct train *t, struct train_notes *notes);
 void train_notes_clean_up(struct train_notes *notes);

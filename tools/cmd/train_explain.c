@@ -4,6 +4,7 @@
  * parameters are as it found them. */
 #include "base/base.h"
 #include "cmd/train.h"
+#include "world/allreduce.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -37,25 +38,47 @@ static bool explain_rows(const struct train *t, bool target, uint64_t mini_batch
     return true;
 }
 
-static bool explain_parameters(const struct train *t, char text[TEXT]) {
+/* Whether all ranks can go on with what they do together. */
+static bool can_go_on(const struct train *t, bool can) {
+    return weir__world_agree(ranks_world(&t->ranks), can ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY, 0,
+                             "numbers", NULL) == WEIR_OK;
+}
+
+/* Room for the largest of them. */
+static size_t parameter_bytes(const struct train *t) {
+    size_t most = 1;
+    for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
+        struct weir_parameter p;
+        if (weir_net_parameter(t->net, i, &p) != WEIR_OK) continue;
+        size_t bytes = (size_t)p.count * weir_dtype_bytes(p.dtype);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static bool look_at_parameters(const struct train *t, void *numbers, char text[TEXT]) {
     for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
         struct weir_parameter p;
         if (weir_net_parameter(t->net, i, &p) != WEIR_OK || !weir_dtype_is_float(p.dtype)) continue;
         size_t bytes = (size_t)p.count * weir_dtype_bytes(p.dtype);
-        void *numbers = malloc(bytes > 0 ? bytes : 1);
-        bool read = numbers != NULL && weir_pipe_read(weir_net_pipe(t->net), p.stage, numbers,
-                                                      p.data, bytes) == WEIR_OK;
+        bool read =
+            weir_pipe_read(weir_net_pipe(t->net), p.stage, numbers, p.data, bytes) == WEIR_OK;
         uint64_t at = read ? first_bad(p.dtype, numbers, p.count) : p.count;
-        double value = at < p.count ? weir__number_at(p.dtype, numbers, at) : 0;
-        free(numbers);
         if (at == p.count) continue;
         snprintf(text, TEXT,
                  "parameter '%.80s' held %g before it: go on from an earlier checkpoint, or give "
                  "other weights",
-                 p.name, value);
+                 p.name, weir__number_at(p.dtype, numbers, at));
         return true;
     }
     return false;
+}
+
+static bool explain_parameters(const struct train *t, char text[TEXT]) {
+    void *numbers = malloc(parameter_bytes(t));
+    bool found = can_go_on(t, numbers != NULL) && look_at_parameters(t, numbers, text);
+    free(numbers);
+    return found;
 }
 
 /* "layer 1 (gpt_block), forward of micro-batch 0: …" */
@@ -81,9 +104,9 @@ static bool find(struct train *t, uint64_t first, char text[TEXT]) {
     struct weir__io io = {.error = NULL};
     if (explain_parameters(t, text)) return true;
     for (uint64_t i = first; i < first + v->accumulate; i++) {
-        if (weir__dataset_read(t->task.dataset, &io, t->data_seed, i, v->batch, t->task.inputs,
-                               t->task.targets) != WEIR_OK)
-            return false;
+        int read = weir__dataset_read(t->task.dataset, &io, t->data_seed, i, v->batch,
+                                      t->task.inputs, t->task.targets);
+        if (!can_go_on(t, read == WEIR_OK)) return false;
         if (explain_rows(t, false, i, text) || explain_rows(t, true, i, text) ||
             explain_step(t, i, text))
             return true;

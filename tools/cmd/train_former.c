@@ -100,7 +100,7 @@ int train_save_look_back(struct train *t, struct saver *saver) {
     double loss;
     if (t->values->resume == NULL || !saver->leads) return WEIR_OK;
     /* ranks would not all see the same files, and must save alike */
-    if (train_world(t) == NULL && same_file(t->values->resume, saver->path))
+    if (ranks_world(&t->ranks) == NULL && same_file(t->values->resume, saver->path))
         saver->saved = t->progress.step;
     saver_best_path(saver->path, best);
     if (t->values->keep_best && is_own(t, best, false, &step, &loss)) saver->best = loss;

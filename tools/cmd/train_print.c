@@ -33,7 +33,7 @@ static void print_layers(FILE *to, const struct train *t) {
         }
         char layers[32], where[160], host[80] = "";
         snprintf(layers, sizeof layers, "%" PRIu32 "-%" PRIu32, layer, layer + balance[s] - 1);
-        if (train_world(t) != NULL)
+        if (ranks_world(&t->ranks) != NULL)
             snprintf(host, sizeof host, "rank %" PRIu32 " on %s, ", place.rank, place.host);
         if (place.bound)
             snprintf(where, sizeof where, "%scores %s, NUMA node %" PRId32, host, place.cores,

@@ -29,7 +29,7 @@ static int put(const struct probe *probe) {
     struct weir__io io = {.error = &error};
     struct weir__file file;
     char name[PATH_MAX + 64];
-    name_of(probe, probe->t->world.world.rank, name);
+    name_of(probe, probe->t->ranks.world.rank, name);
     int status = weir__file_begin(&io, name, &file);
     if (status == WEIR_OK) {
         (void)weir__file_write(&file, &probe->token, sizeof probe->token);
@@ -37,7 +37,7 @@ static int put(const struct probe *probe) {
     }
     if (status != WEIR_OK)
         weir_faults_add(probe->t->faults, "--%s %s: on %s: %s", probe->option, probe->path,
-                        probe->t->world.world.host, error.message);
+                        probe->t->ranks.world.host, error.message);
     return status;
 }
 
@@ -54,17 +54,17 @@ static int look(const struct probe *probe, uint32_t rank) {
     weir_faults_add(probe->t->faults,
                     "--%s %s: %s does not see what rank %" PRIu32
                     " writes to %s: name a folder that all hosts share, at the same path",
-                    probe->option, probe->path, probe->t->world.world.host, rank, probe->folder);
+                    probe->option, probe->path, probe->t->ranks.world.host, rank, probe->folder);
     return WEIR_ERR_CONFIG;
 }
 
 static int agree(const struct probe *probe, int status) {
-    return weir__world_agree(train_world(probe->t), status, 0, "folders", probe->t->faults);
+    return weir__world_agree(ranks_world(&probe->t->ranks), status, 0, "folders", probe->t->faults);
 }
 
 /* The first writes and all others look; and the reverse. */
 static int exchange(const struct probe *probe) {
-    const struct weir_world *world = train_world(probe->t);
+    const struct weir_world *world = ranks_world(&probe->t->ranks);
     int status = agree(probe, world->rank == 0 ? put(probe) : WEIR_OK);
     if (status != WEIR_OK) return status;
     status = agree(probe, world->rank > 0 ? look(probe, 0) : WEIR_OK);
@@ -83,7 +83,7 @@ static int choose_folder(struct probe *probe) {
     uint64_t seen[] = {weir__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)probe};
     numbers[1] = weir__xxh64(seen, sizeof seen);
     for (int i = 0; i < 2; i++) {
-        int status = weir__world_share(train_world(probe->t), &numbers[i]);
+        int status = weir__world_share(ranks_world(&probe->t->ranks), &numbers[i]);
         if (status != WEIR_OK) return status;
     }
     probe->token = numbers[1];
@@ -105,7 +105,7 @@ static int probe_one(struct train *t, const char *option, const char *path) {
     int status = choose_folder(&probe);
     if (status != WEIR_OK) return status;
     status = exchange(&probe);
-    name_of(&probe, t->world.world.rank, name);
+    name_of(&probe, t->ranks.world.rank, name);
     (void)unlink(name);
     return status;
 }

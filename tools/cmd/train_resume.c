@@ -522,3 +522,14 @@ int train_read_origin(struct train *t, const struct args *args) {
     weir__archive_close(file);
     return WEIR_OK;
 }
+
+const char *train_read_bits(const struct train *t, char bits[64]) {
+    struct weir__io io = {.error = NULL};
+    struct weir__archive *file;
+    if (t->values->resume == NULL || getenv(RANKS_LOST_VARIABLE) == NULL) return NULL;
+    if (weir__archive_open(&io, t->values->resume, &file) != WEIR_OK) return NULL; /* said later */
+    const char *text = weir__archive_metadata(file, level_key);
+    if (text != NULL) snprintf(bits, 64, "%s", text);
+    weir__archive_close(file);
+    return text != NULL ? bits : NULL;
+}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The run itself: data, updates, validation, saves. */
 #include "cli/gpt_file.h"
-#include "cli/interrupt.h"
 #include "cli/net_run.h"
 #include "cli/pipe_costs.h"
 #include "cmd/path_uses.h"
@@ -86,18 +85,18 @@ out:
 }
 
 static int search_pipeline(struct train *t, const struct args *args) {
-    const struct weir_world *world = train_world(t);
+    const struct weir_world *world = ranks_world(&t->ranks);
     struct search_how how = {.keeps_chunks = true,
                              .workers = world == NULL, /* else they come with the ranks */
                              .hosts = world != NULL ? world->rank_count / world->host_count : 1,
                              .order = t->order[0] != '\0' ? t->order : NULL};
-    if (!train_world_leads(t)) return train_world_take_pipeline(t);
+    if (!ranks_leads(&t->ranks)) return ranks_take_pipeline(&t->ranks, &t->search);
     int status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
     if (status != WEIR_OK) return status;
     status = search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,
                         t->people.stream, t->faults);
     if (status != WEIR_OK || t->faults->count > 0 || world == NULL) return status;
-    return train_world_give_pipeline(t);
+    return ranks_give_pipeline(&t->ranks);
 }
 
 static int choose_pipeline(struct train *t, const struct args *args) {
@@ -176,7 +175,7 @@ static void add_further_outputs(struct train *t, char texts[3][PATH_MAX], struct
     }
     if (v->keep_best && v->save != NULL) {
         train_save_best_path(t, texts[1]);
-        net_run_check_checkpoint("keep-best", texts[1], train_world(t) != NULL, t->faults);
+        net_run_check_checkpoint("keep-best", texts[1], ranks_world(&t->ranks) != NULL, t->faults);
         path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
     }
     if (v->log_dir == NULL) return;
@@ -199,8 +198,8 @@ static int check_paths(struct train *t) {
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         bool streams = i >= 2 && output_is_standard(outputs[i].path);
         if (i < 2)
-            net_run_check_checkpoint(outputs[i].option, outputs[i].path, train_world(t) != NULL,
-                                     t->faults);
+            net_run_check_checkpoint(outputs[i].option, outputs[i].path,
+                                     ranks_world(&t->ranks) != NULL, t->faults);
         else if (!streams)
             net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
         path_uses_add(uses, outputs[i]);
@@ -217,15 +216,23 @@ static int check_paths(struct train *t) {
 
 /* Everything that the command line and the files may be refused for, as far as it goes. */
 static int build_all(struct train *t, const struct args *args) {
-    int status = train_save_choose(t);
-    if (status != WEIR_OK) return status;
-    if (train_world_leads(t)) status = check_paths(t);
+    int status = ranks_leads(&t->ranks) ? check_paths(t) : WEIR_OK;
     if (status != WEIR_OK) return status;
     status = train_read_origin(t, args);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_open(t);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_build_model(t, args);
     if (status != WEIR_OK) return status;
     return build_net(t, args);
+}
+
+static uint64_t hash_notes(const struct train_notes *notes) {
+    uint64_t hash = WEIR__HASH_BEGIN;
+    for (uint32_t i = 0; i < notes->count; i++) {
+        const struct weir_note *note = &notes->list[i];
+        hash = weir__hash(hash, note->key, strlen(note->key) + 1);
+        hash = weir__hash(hash, note->value, strlen(note->value) + 1);
+    }
+    return hash;
 }
 
 /* Another model is said before all the tensors that follow from it; warnings are for runs that go
@@ -235,7 +242,7 @@ static int begin_training(struct train *t) {
     int status = train_notes_make(t, &t->notes);
     t->progress.notes = t->notes.list;
     t->progress.note_count = t->notes.count;
-    status = train_world_compare(t, status);
+    status = ranks_agree(&t->ranks, status, hash_notes(&t->notes));
     if (status != WEIR_OK) return status;
     if (resumes) status = train_notes_check(t);
     if (status != WEIR_OK) return status;
@@ -269,8 +276,6 @@ double train_rate(const struct train *t, uint64_t update, uint64_t steps) {
 
 static int fail_step(struct train *t, int status, const struct weir_error *error) {
     net_run_error(error, t->error);
-    t->world.agreed =
-        status != WEIR_ERR_PEER && status != WEIR_ERR_TIMEOUT && status != WEIR_ERR_TORN;
     if (status != WEIR_ERR_NONFINITE) return status;
     train_explain_failure(t);
     /* of the update nothing was done: it begins with its first mini-batch */
@@ -294,13 +299,13 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
     batch.accumulate_more = k + 1 < t->values->accumulate;
     batch.accumulate_next = k > 0;
     batch.lr = line->lr;
-    batch.flags = (uint32_t)interrupt_exit(EXIT_DONE) | train_save_flags(t);
+    batch.flags = ranks_flags() | train_save_flags(t);
     status = weir_net_step(t->net, &batch, &result);
+    ranks_heard(&t->ranks, status, result.flags);
     if (status != WEIR_OK) return fail_step(t, status, &result.error);
     line->loss += result.loss;
     line->grad_norm = result.gradient_norm;
     line->updated = result.updated;
-    t->world.stopped |= result.flags & TRAIN_WORLD_CODE;
     train_save_heard(t, result.flags);
     t->progress.mini_batch++;
     return WEIR_OK;
@@ -320,7 +325,7 @@ static void explain_skip(struct train *t) {
 
 static int run_update(struct train *t, struct train_line *line) {
     explain_skip(t);
-    train_lost_at(t, "training");
+    ranks_at(&t->ranks, "training", t->progress.step);
     uint64_t start = weir__now_ns();
     struct weir_step_report report = {0};
     double weight;
@@ -348,7 +353,7 @@ static bool due(uint64_t every, uint64_t step) {
 static int validate(struct train *t, struct train_line *line) {
     int status = train_report_keep(t);
     if (status != WEIR_OK) return status;
-    train_lost_at(t, "validation");
+    ranks_at(&t->ranks, "validation", t->progress.step);
     if ((status = train_evaluate(t, &line->score)) != WEIR_OK) return status;
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
@@ -360,7 +365,7 @@ static int validate_and_save(struct train *t, struct train_line *line) {
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     int status = !last && due(t->values->eval_every, line->step) ? validate(t, line) : WEIR_OK;
-    train_lost_at(t, "a save, or after it");
+    ranks_at(&t->ranks, "a save, or after it", t->progress.step);
     return status != WEIR_OK ? status : train_save_update(t, line);
 }
 
@@ -427,14 +432,14 @@ static void history_medians(struct history *history, const struct train *t,
 /* ---- the whole ---- */
 
 static int finish_run(struct train *t, struct train_line *medians) {
-    train_lost_at(t, "the end of the run");
+    ranks_at(&t->ranks, "the end of the run", t->progress.step);
     /* first: a trace that cannot be written must not cost the training */
     int status = train_save_end(t);
     if (status != WEIR_OK) return status;
     if (t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
     if (status != WEIR_OK) return status;
-    if (medians->step > 0 && train_world_leads(t)) status = train_print_timeline(t);
+    if (medians->step > 0 && ranks_leads(&t->ranks)) status = train_print_timeline(t);
     if (status != WEIR_OK) return status;
     if ((status = train_report_keep(t)) != WEIR_OK) return status;
     explain_skip(t);
@@ -453,7 +458,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
 }
 
 bool train_is_stopped(const struct train *t) {
-    return train_world(t) != NULL ? t->world.stopped != 0 : interrupt_came();
+    return ranks_stopped(&t->ranks);
 }
 
 int train_loop(struct train *t) {

@@ -69,7 +69,7 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     options.net.pipe.world = NULL; /* each rank has all of this one */
     options.net.pipe.replicas = options.net.pipe.gradient_groups = 0;
     status = generator_init(generator, &options, faults);
-    status = weir__world_agree(train_world(t), status, 0, "samples", faults);
+    status = weir__world_agree(ranks_world(&t->ranks), status, 0, "samples", faults);
     return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;
 }
 
@@ -113,7 +113,7 @@ static void print_failure(const struct train *t, const struct weir_faults *fault
 static int make_sample(struct train *t, struct generator *generator, uint32_t count,
                        struct weir_faults *faults, struct weir_error *error) {
     int status = begin(t, generator, faults);
-    if (status != WEIR_OK || !train_world_leads(t)) return status;
+    if (status != WEIR_OK || !ranks_leads(&t->ranks)) return status;
     return write_sample(t, generator, count, error);
 }
 

@@ -36,7 +36,7 @@ static void end_failed(struct train *t) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     if (saver->status != WEIR_OK) weir_faults_add(&faults, "%s", saver->error.message);
     int own = saver->status;
-    saver->status = weir__world_agree(train_world(t), own, 0, "saves", &faults);
+    saver->status = weir__world_agree(ranks_world(&t->ranks), own, 0, "saves", &faults);
     if (own == WEIR_OK)
         weir__fail(&saver->error, saver->status, "%s", faults.kept > 0 ? faults.lines[0] : "");
     weir_faults_clean_up(&faults);
@@ -68,7 +68,7 @@ static void settle(struct train *t) {
     saver_wait(saver);
     while (saver->phase != SAVER_IDLE) {
         saver_wait(saver);
-        int all = weir__world_agree(train_world(t), saver->status, 0, "saves", NULL);
+        int all = weir__world_agree(ranks_world(&t->ranks), saver->status, 0, "saves", NULL);
         if (all != WEIR_OK)
             end_failed(t);
         else
@@ -100,6 +100,17 @@ static void tell(struct train *t, const char *then) {
             saver->job.step, saver->error.message, then);
 }
 
+/* Where this rank alone has no copy all come to know it, as of a save that fails. */
+static int miss(struct train *t, int status, const struct weir_error *before) {
+    struct saver *saver = t->save.saver;
+    if (ranks_world(&t->ranks) == NULL) return status;
+    saver->status = status;
+    saver->error = *t->error;
+    *t->error = *before;
+    saver->phase = SAVER_WRITING;
+    return WEIR_OK;
+}
+
 /* `loss` is the best one's. */
 static int ask(struct train *t, bool latest, bool best, double loss) {
     struct saver *saver = t->save.saver;
@@ -114,12 +125,13 @@ static int ask(struct train *t, bool latest, bool best, double loss) {
         notes[progress.note_count++] = (struct weir_note){TRAIN_SAVE_LOSS_KEY, text};
         progress.notes = notes;
     }
+    struct weir_error before = *t->error;
     int status = weir_net_copy_take(saver->copy, &progress, t->error);
-    if (status != WEIR_OK) return status;
     if (latest) saver->saved = progress.step;
-    bool alone = train_world(t) == NULL;
+    bool alone = ranks_world(&t->ranks) == NULL;
     saver->job = (struct saver_job){.step = progress.step, .latest = latest, .best = best};
     saver->judged = false;
+    if (status != WEIR_OK) return miss(t, status, &before);
     saver->phase = alone ? SAVER_IDLE : SAVER_WRITING;
     saver_ask(saver, alone ? SAVER_WRITE | SAVER_COMMIT : SAVER_WRITE);
     return WEIR_OK;
@@ -131,7 +143,7 @@ static int judge_best(struct train *t, double loss, bool *best) {
     uint64_t number = loss < saver->best;
     *best = false;
     if (!t->values->keep_best) return WEIR_OK;
-    int status = weir__world_share(train_world(t), &number);
+    int status = weir__world_share(ranks_world(&t->ranks), &number);
     if (status != WEIR_OK) return weir__fail(t->error, status, "the ranks cannot be asked");
     *best = number != 0;
     if (*best) saver->best = loss;
@@ -160,8 +172,8 @@ int train_save_best(struct train *t, double loss) {
 /* Of a failure that all ranks know none has to be told by an abort; if they can be reached. */
 static void note_agreed(struct train *t) {
     uint64_t number = 0;
-    const struct weir_world *world = train_world(t);
-    if (world != NULL) t->world.agreed = weir__world_share(world, &number) == WEIR_OK;
+    const struct weir_world *world = ranks_world(&t->ranks);
+    if (world != NULL) t->ranks.agreed = weir__world_share(world, &number) == WEIR_OK;
 }
 
 int train_save_end(struct train *t) {
@@ -216,13 +228,13 @@ const char *train_save_best_path(const struct train *t, char *path) {
 }
 
 int train_save_begin(struct train *t) {
-    int status = train_world(t) != NULL ? train_probe(t) : WEIR_OK;
+    int status = ranks_world(&t->ranks) != NULL ? train_probe(t) : WEIR_OK;
     if (status != WEIR_OK || t->values->save == NULL) return status;
     struct saver *saver = weir__acquire(NULL, 1, sizeof *saver);
     if (saver == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     *saver = (struct saver){.path = t->values->save,
                             .keep = t->values->keep,
-                            .leads = train_world_leads(t),
+                            .leads = ranks_leads(&t->ranks),
                             .saved = nothing,
                             .best = HUGE_VAL,
                             .kept = calloc((size_t)t->values->keep + 1, sizeof *saver->kept)};
@@ -276,5 +288,5 @@ void train_save_print(const struct train *t) {
     if (v->keep > 0) fprintf(to, "; the %" PRIu32 " newest as %s-STEP", v->keep, v->save);
     if (v->keep_best) fprintf(to, "; the best as %s%s", v->save, SAVER_BEST_SUFFIX);
     fprintf(to, "; from a copy of %s on the host%s\n", plan_text_bytes(train_save_bytes(t), bytes),
-            train_world(t) != NULL ? ", which is rank 0's share" : "");
+            ranks_world(&t->ranks) != NULL ? ", which is rank 0's share" : "");
 }

@@ -366,11 +366,11 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
     const struct weir_allocator *allocator = pipe->setup.options.allocator;
     wait_for_calls(pipe);
     stop_workers(pipe);
+    weir__ranks_clean_up(pipe); /* while what a message may still be written to is there */
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
-    weir__ranks_clean_up(pipe);
     if (pipe->history.stamping != NULL) pthread_mutex_destroy(pipe->history.stamping);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);

@@ -318,11 +318,22 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     return WEIR_OK;
 }
 
-/* Where other ranks cannot tell what they did there is no report; why not, the world's next call
- * will say. */
+/* Ranks that have not heard each other do not know what comes next. */
+static void lose_world(struct weir_pipe *pipe, int status, const char *what) {
+    struct weir_error error = {WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
+    atomic_store(&pipe->ranks->broken, true);
+    if (pipe->outcome.lost) return;
+    weir__fail(&error, status, "%s", what);
+    pipe->outcome.lost = true;
+    pipe->outcome.lost_by = error;
+}
+
+/* Where other ranks cannot tell what they did there is no report of a step that is done; the next
+ * call fails. */
 static void keep_history(struct weir_pipe *pipe) {
-    bool told = weir__ranks_tell_events(pipe) == WEIR_OK;
-    if (!told || (pipe->ranks != NULL && pipe->ranks->world->rank != 0)) return;
+    int told = weir__ranks_tell_events(pipe);
+    if (told != WEIR_OK) lose_world(pipe, told, "ranks did not tell what they did in a step");
+    if (told != WEIR_OK || (pipe->ranks != NULL && pipe->ranks->world->rank != 0)) return;
     pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
@@ -345,9 +356,9 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     if (ran == WEIR_OK) weir__stamps_leave(pipe);
     if (status != WEIR_OK) return status;
     status = weir__ranks_give_back(pipe, infer);
-    if (status != WEIR_OK)
-        weir__fail(&result->error, status, "what a step gave cannot be given to all ranks");
-    return status;
+    if (status == WEIR_OK) return WEIR_OK;
+    lose_world(pipe, status, "what a step gave cannot be given to all ranks");
+    return weir__fail(&result->error, status, "%s", pipe->outcome.lost_by.message);
 }
 
 static int take_turn(struct weir_pipe *pipe, const struct weir_step *step, bool infer,

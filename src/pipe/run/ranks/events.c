@@ -85,9 +85,15 @@ static int take_clocks(struct weir_pipe *pipe) {
     return status;
 }
 
+struct told_place {
+    struct weir_place place;
+    uint32_t threads;
+};
+
 /* Where the workers of a rank are, which rank 0 did not know. */
 static int tell_places(struct weir_pipe *pipe) {
     const struct weir_world *world = pipe->ranks->world;
+    struct told_place told;
     int status = WEIR_OK;
     if (pipe->ranks->replica > 0) return WEIR_OK;
     assert(pipe->placements != NULL);
@@ -95,15 +101,17 @@ static int tell_places(struct weir_pipe *pipe) {
         uint32_t rank = weir__rank_of(pipe, w);
         struct weir__worker_place *placement = &pipe->placements[w];
         struct weir_place *place = &placement->place;
+        uint32_t tag = weir__talk_tag(WEIR__TALK_PLACE, w);
         if (rank == world->rank) {
             place->rank = rank;
             snprintf(place->host, sizeof place->host, "%s", world->host);
-            if (rank != 0)
-                status = weir__world_send(world, 0, placement->threads, place, sizeof *place);
+            told = (struct told_place){*place, placement->threads};
+            if (rank != 0) status = weir__world_send(world, 0, tag, &told, sizeof told);
         } else if (world->rank == 0) {
-            struct weir_arrival arrival;
-            status = weir__world_receive(world, rank, place, sizeof *place, &arrival);
-            placement->threads = arrival.tag;
+            status = weir__world_expect(world, rank, tag, &told, sizeof told);
+            if (status != WEIR_OK) return status;
+            *place = told.place;
+            placement->threads = told.threads;
         }
     }
     return status;
@@ -135,14 +143,18 @@ static struct weir_trace_event *event_at(const struct weir__worker *worker, uint
     return &worker->events[number % worker->event_capacity];
 }
 
+static uint32_t tag_of_events(const struct weir_pipe *pipe, uint32_t w) {
+    return weir__talk_tag(WEIR__TALK_EVENTS, pipe->step_count + w);
+}
+
 static int take_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
     struct weir__worker *worker = &pipe->workers[w];
     uint32_t rank = weir__rank_of(pipe, w);
     struct weir_trace_event *events = pipe->ranks->events;
     assert(count <= pipe->ranks->event_capacity && count <= worker->event_capacity);
     int64_t ahead = pipe->ranks->clocks[rank].is.offset_ns;
-    int status =
-        weir__world_receive(pipe->ranks->world, rank, events, count * sizeof *events, NULL);
+    int status = weir__world_expect(pipe->ranks->world, rank, tag_of_events(pipe, w), events,
+                                    count * sizeof *events);
     if (status != WEIR_OK) return status;
     worker->step_first_event = worker->event_count;
     for (uint32_t i = 0; i < count; i++) {
@@ -162,7 +174,8 @@ static int give_events(struct weir_pipe *pipe, uint32_t w, uint32_t count) {
     assert(worker->event_count - worker->step_first_event == count);
     for (uint32_t i = 0; i < count; i++)
         events[i] = *event_at(worker, worker->step_first_event + i);
-    return weir__world_send(pipe->ranks->world, 0, 0, events, count * sizeof *events);
+    return weir__world_send(pipe->ranks->world, 0, tag_of_events(pipe, w), events,
+                            count * sizeof *events);
 }
 
 int weir__ranks_tell_events(struct weir_pipe *pipe) {

@@ -19,9 +19,12 @@ enum { TAG_BASE = 181, PARK_NS = 50000 };
 _Static_assert(TAG_BASE *TAG_BASE <= WEIR_TAG_MOST + 1, "tags are a step's and a place's rest");
 
 /* Of a training step or an inference, whichever the ranks were called for. */
+static uint64_t number_of(const struct weir_pipe *pipe) {
+    return 2 * pipe->step_count + pipe->command.plan->infer;
+}
+
 static uint32_t tag_of(const struct weir_pipe *pipe, uint32_t place) {
-    uint64_t step = 2 * pipe->step_count + pipe->command.plan->infer;
-    return (uint32_t)(step % TAG_BASE) * TAG_BASE + place % TAG_BASE;
+    return (uint32_t)(number_of(pipe) % TAG_BASE) * TAG_BASE + place % TAG_BASE;
 }
 
 /* ---- ports of a plan ---- */
@@ -193,7 +196,7 @@ static bool is_whole(struct weir_pipe *pipe) {
 }
 
 /* Begins with this rank's record, and zeros behind it. */
-static void begin_record(struct weir_pipe *pipe, size_t bytes) {
+static void begin_record(struct weir_pipe *pipe, enum weir__talk kind, size_t bytes) {
     struct weir__ranks *ranks = pipe->ranks;
     struct verdict_record record = {.flags = pipe->command.step.flags};
     assert(bytes <= ranks->exchange_capacity);
@@ -202,13 +205,14 @@ static void begin_record(struct weir_pipe *pipe, size_t bytes) {
         record.error = pipe->outcome.error;
     }
     ranks->exchange.bytes = bytes;
+    ranks->exchange.tag = weir__talk_tag(kind, number_of(pipe));
     memset(ranks->exchange.own, 0, bytes);
     memcpy(ranks->exchange.own, &record, sizeof record);
     weir__allreduce_begin(&ranks->exchange);
 }
 
 static void begin_exchange(struct weir_pipe *pipe) {
-    begin_record(pipe, record_bytes(pipe, pipe->command.plan));
+    begin_record(pipe, WEIR__TALK_NUMBERS, record_bytes(pipe, pipe->command.plan));
     move_numbers(pipe, pipe->ranks->exchange.own, true);
     pipe->ranks->exchanging = true;
 }
@@ -225,7 +229,7 @@ static void end_exchange(struct weir_pipe *pipe) {
     weir__gate_advance(&ranks->exchanged, pipe->command.number);
 }
 
-static int go_on_with_numbers(struct weir_pipe *pipe) {
+static int go_on_with_numbers(struct weir_pipe *pipe, struct weir_error *error) {
     struct weir__ranks *ranks = pipe->ranks;
     bool over = false;
     if (weir__gate_reached(&ranks->exchanged, pipe->command.number)) return WEIR_OK;
@@ -233,7 +237,9 @@ static int go_on_with_numbers(struct weir_pipe *pipe) {
     if (!ranks->exchanging) begin_exchange(pipe);
     int status = weir__allreduce_go_on(ranks->world, &ranks->exchange, &over);
     if (over) end_exchange(pipe);
-    return status;
+    if (status == WEIR_OK) return WEIR_OK;
+    return weir__fail(error, status, "a step's numbers: %.200s",
+                      weir__allreduce_reason(ranks->world, &ranks->exchange));
 }
 
 /* ---- messages ---- */
@@ -397,7 +403,7 @@ static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
         int status = port != NULL ? go_on_with_port(pipe, port, error) : WEIR_OK;
         if (status != WEIR_OK) return status;
     }
-    return go_on_with_numbers(pipe);
+    return go_on_with_numbers(pipe, error);
 }
 
 /* For a message, or for the norms of all. */
@@ -483,7 +489,7 @@ int weir__ranks_end(struct weir_pipe *pipe, int status) {
     if (pipe->command.plan->infer || !step->accumulate_last || step->no_update) return status;
     struct verdict_record record;
     bool over = false;
-    begin_record(pipe, sizeof record);
+    begin_record(pipe, WEIR__TALK_VERDICT, sizeof record);
     while (!over) {
         int asked = weir__allreduce_go_on(ranks->world, &ranks->exchange, &over);
         if (asked != WEIR_OK) atomic_store(&ranks->broken, true);
@@ -491,7 +497,7 @@ int weir__ranks_end(struct weir_pipe *pipe, int status) {
         if (asked != WEIR_OK)
             return weir__fail(&pipe->outcome.error, WEIR_ERR_TORN,
                               "whether the others have updated cannot be known: %.160s",
-                              ranks->world->calls->reason(ranks->world->context));
+                              weir__allreduce_reason(ranks->world, &ranks->exchange));
         if (!over) sched_yield();
     }
     memcpy(&record, ranks->exchange.own, sizeof record);

@@ -79,12 +79,24 @@ void weir__ranks_clean_up(struct weir_pipe *pipe) {
 
 /* ---- between steps ---- */
 
-static int take_from(const struct weir_world *world, uint32_t peer, void *data, size_t bytes) {
+enum { STATUSES = 64 };
+
+/* What the owner comes with, and of which step and stage it is. */
+static uint32_t tag_of_gift(const struct weir_pipe *pipe, uint32_t stage, int status) {
+    assert(status <= WEIR_OK && -status < STATUSES);
+    uint64_t identity = pipe->step_count + stage;
+    return weir__talk_tag(WEIR__TALK_GIFT, identity * STATUSES + (uint64_t)-status);
+}
+
+static int take_from(const struct weir_pipe *pipe, uint32_t peer, uint32_t stage, void *data,
+                     size_t bytes) {
     struct weir_arrival arrival;
-    int status = weir__world_receive(world, peer, data, bytes, &arrival);
+    uint32_t good = tag_of_gift(pipe, stage, WEIR_OK);
+    int status = weir__world_receive(pipe->ranks->world, peer, data, bytes, &arrival);
     if (status != WEIR_OK) return status;
-    if (arrival.tag > 0) return -(int)arrival.tag; /* what the owner came with */
-    return arrival.bytes == bytes ? WEIR_OK : WEIR_ERR_PEER;
+    if (arrival.tag == good) return arrival.bytes == bytes ? WEIR_OK : WEIR_ERR_PEER;
+    bool told = arrival.tag / STATUSES == good / STATUSES;
+    return told ? -(int)(arrival.tag % STATUSES) : WEIR_ERR_PEER;
 }
 
 int weir__ranks_give(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, int status,
@@ -92,12 +104,11 @@ int weir__ranks_give(struct weir_pipe *pipe, uint32_t replica, uint32_t stage, i
     const struct weir_world *world = pipe->ranks->world;
     uint32_t owner = weir__rank_in(pipe, replica, pipe->prepared[0]->stage_worker[stage]);
     int given = WEIR_OK;
-    assert(status <= WEIR_OK && -status <= WEIR_TAG_MOST);
-    if (world->rank != owner) return take_from(world, owner, data, bytes);
+    if (world->rank != owner) return take_from(pipe, owner, stage, data, bytes);
     for (uint32_t r = 0; given == WEIR_OK && r < world->rank_count; r++)
         if (r != owner)
-            given =
-                weir__world_send(world, r, (uint32_t)-status, data, status == WEIR_OK ? bytes : 0);
+            given = weir__world_send(world, r, tag_of_gift(pipe, stage, status), data,
+                                     status == WEIR_OK ? bytes : 0);
     return status != WEIR_OK ? status : given;
 }
 
