@@ -61,7 +61,8 @@ static void fault(const char *folder, const char *number, uint32_t victim, bool 
         " --steps 100000000 --save-every 5 --save saved %s & W=$!; echo $W > pid.$PMI_RANK; "
         "while kill -0 $W; do wait $W; C=$?; done 2>/dev/null; exit $C' "
         "2>&1 | while IFS= read -r L; do case \"$L\" in *'is lost'*) echo said $(date +%%s%%N);; "
-        "esac; printf '%%s\\n' \"$L\"; done & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] && [ -s pid.1 ] && "
+        "esac; printf '%%s\\n' \"$L\"; done & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] "
+        "&& [ -s pid.1 ] && "
         "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved ]; }; }; do sleep 0.1; I=$((I+1)); done; "
         "sleep %u.%03u; V=$(cat pid.%u); kill -%s $V; S=$(date +%%s%%N); for R in 0 1 2; do "
         "[ $R = %u ] || while kill -0 $(cat pid.$R) 2>/dev/null && [ $(( ($(date +%%s%%N) - S) / "
@@ -126,7 +127,7 @@ static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
               (uint32_t)test_random_below(400), "--peer-timeout 1");
         /* before they met each speaks for itself, if the launcher does not fall over it, too */
         EXPECT(count_text("is lost") >= 1 || count_text("process manager error") >= 1);
-        EXPECT(took_ms() < 14000);          /* the least that the start is given, and the end's */
+        EXPECT(took_ms() < 14000); /* the least that the start is given, and the end's */
         if (test_has_failed()) puts(run.output);
     }
 }
@@ -139,7 +140,8 @@ static uint32_t silent_ms(void) {
 }
 
 /* Who watches counts no time in which it did not run itself: so what it says is exact on a busy
- * machine, too. Until it is said may take long there; what no try of three comes below is no chance.
+ * machine, too. Until it is said may take long there; what no try of three comes below is no
+ * chance.
  */
 static void test_a_rank_that_is_stopped_is_named_within_the_time_out_and_a_second(void) {
     enum { TIMEOUT_MS = 1500, TRIES = 3 };
@@ -362,8 +364,8 @@ static void test_launch_passes_a_signal_on_and_does_not_start_again(void) {
 
 WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(a_rank_that_is_killed_at_the_start_holds_up_nobody),
-                TEST(a_rank_that_is_stopped_is_named_within_the_time_out_and_a_second), TEST(a_run_that_ends_well_loses_nobody),
-                TEST(one_process_has_no_peers_to_wait_for),
+                TEST(a_rank_that_is_stopped_is_named_within_the_time_out_and_a_second),
+                TEST(a_run_that_ends_well_loses_nobody), TEST(one_process_has_no_peers_to_wait_for),
                 TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
                 TEST(launch_goes_on_with_fewer_replicas),
                 TEST(launch_leaves_a_log_alone_that_is_not_its_own),
