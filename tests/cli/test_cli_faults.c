@@ -7,6 +7,7 @@
  * of a printed seed.
  */
 #include "cli/cli.h"
+#include "io/archive.h"
 #include "net/cpu/level.h"
 
 #include <signal.h>
@@ -63,7 +64,8 @@ static void fault(const char *folder, const char *number, uint32_t victim, bool 
         "2>&1 | while IFS= read -r L; do case \"$L\" in *'is lost'*) echo said $(date +%%s%%N);; "
         "esac; printf '%%s\\n' \"$L\"; done & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] "
         "&& [ -s pid.1 ] && "
-        "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved ]; }; }; do sleep 0.1; I=$((I+1)); done; "
+        "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved/" WEIR__ARCHIVE_INDEX
+        " ]; }; }; do sleep 0.1; I=$((I+1)); done; "
         "sleep %u.%03u; V=$(cat pid.%u); kill -%s $V; S=$(date +%%s%%N); for R in 0 1 2; do "
         "[ $R = %u ] || while kill -0 $(cat pid.$R) 2>/dev/null && [ $(( ($(date +%%s%%N) - S) / "
         "1000000000 )) -lt 40 ]; do sleep 0.05; done; done; E=$(( ($(date +%%s%%N) - S) / 1000000 "
@@ -196,7 +198,8 @@ static void launch_and_kill(const char *folder, uint32_t kills, const char *opti
         " log --save '%s/saved' %s 2>&1 & } ; P=$!; K=0; while [ $K -lt %u ] && kill -0 $P "
         "2>/dev/null; do sleep 0.%03u; F=; for D in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < "
         "$D/cmdline 2>/dev/null)\" in \"%s/bin/weir train \"*\"%s/saved\"*) F=${D#/proc/};; esac; "
-        "done; [ -z \"$F\" ] || [ ! -e saved ] || { kill -KILL $F; K=$((K+1)); }; done; wait $P; }",
+        "done; [ -z \"$F\" ] || [ ! -e saved/" WEIR__ARCHIVE_INDEX
+        " ] || { kill -KILL $F; K=$((K+1)); }; done; wait $P; }",
         folder, environment(), test_install_prefix(), RANKS, cli_text(), folder, options, kills,
         (uint32_t)(300 + test_random_below(600)), test_install_prefix(), folder);
 }
@@ -251,8 +254,9 @@ static void test_launch_goes_on_with_fewer_replicas(void) {
     run.code = test_shell(
         run.output, sizeof run.output,
         "{ cd '%s' && %s && { WEIR_MPIEXEC=$PWD/launcher '%s/bin/weir' launch -n 4 --hosts hosts "
-        "-- train --data %s %s --replicas 4 --save '%s/saved' 2>&1 & } ; P=$!; while [ ! -e saved "
-        "] && kill -0 $P 2>/dev/null; do sleep 0.1; done; touch gone; for D in /proc/[0-9]*; do "
+        "-- train --data %s %s --replicas 4 --save '%s/saved' 2>&1 & } ; P=$!; while [ ! -e "
+        "saved/" WEIR__ARCHIVE_INDEX
+        " ] && kill -0 $P 2>/dev/null; do sleep 0.1; done; touch gone; for D in /proc/[0-9]*; do "
         "case \"$(tr '\\0' ' ' < $D/cmdline 2>/dev/null)\" in \"%s/bin/weir train "
         "\"*\"%s/saved\"*) "
         "F=${D#/proc/};; esac; done; kill -KILL $F; wait $P; }",
