@@ -7,10 +7,12 @@
  * of a printed seed.
  */
 #include "cli/cli.h"
+#include "io/archive.h"
 #include "net/cpu/level.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A run that ends by a fault only; one that takes some seconds. */
@@ -49,7 +51,8 @@ static const char *text; /* what is trained on: one folder for a test */
 /* Starts the ranks, each under a shell so that its launcher sees none end by a signal, by which it
  * would end all (a failure it tells all others by SIGUSR1); gives rank `victim` the
  * signal `wait_ms` after the first save, or after the start; and waits for the others. The last
- * line is how long they took, in ms. */
+ * lines are how long they took, in ms, and when the signal was given, in ns; a line before it is
+ * said who is lost is when that was. */
 static void fault(const char *folder, const char *number, uint32_t victim, bool saved,
                   uint32_t wait_ms, const char *options) {
     run.code = test_shell(
@@ -58,13 +61,16 @@ static void fault(const char *folder, const char *number, uint32_t victim, bool 
         "sh -c 'trap : USR1; \"%s/bin/weir\" train --data %s " RUN
         " --steps 100000000 --save-every 5 --save saved %s & W=$!; echo $W > pid.$PMI_RANK; "
         "while kill -0 $W; do wait $W; C=$?; done 2>/dev/null; exit $C' "
-        "2>&1 & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] && [ -s pid.1 ] && "
-        "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved ]; }; }; do sleep 0.1; I=$((I+1)); done; "
+        "2>&1 | while IFS= read -r L; do case \"$L\" in *'is lost'*) echo said $(date +%%s%%N);; "
+        "esac; printf '%%s\\n' \"$L\"; done & P=$!; I=0; while [ $I -lt 300 ] && ! { [ -s pid.0 ] "
+        "&& [ -s pid.1 ] && "
+        "[ -s pid.2 ] && { [ %d = 0 ] || [ -e saved/" WEIR__ARCHIVE_INDEX
+        " ]; }; }; do sleep 0.1; I=$((I+1)); done; "
         "sleep %u.%03u; V=$(cat pid.%u); kill -%s $V; S=$(date +%%s%%N); for R in 0 1 2; do "
         "[ $R = %u ] || while kill -0 $(cat pid.$R) 2>/dev/null && [ $(( ($(date +%%s%%N) - S) / "
         "1000000000 )) -lt 40 ]; do sleep 0.05; done; done; E=$(( ($(date +%%s%%N) - S) / 1000000 "
         "));"
-        " kill -KILL $V 2>/dev/null; wait $P; echo; echo took $E; }",
+        " kill -KILL $V 2>/dev/null; wait $P; echo; echo took $E; echo given $S; }",
         folder, environment(), RANKS, test_install_prefix(), text, options, saved, wait_ms / 1000,
         wait_ms % 1000, victim, number, victim);
 }
@@ -74,6 +80,13 @@ static uint32_t took_ms(void) {
     unsigned ms = UINT32_MAX;
     if (EXPECT(at != NULL)) sscanf(at, "\ntook %u", &ms);
     return ms;
+}
+
+/* From the signal until a line said so. */
+static uint32_t named_ms(void) {
+    const char *said = strstr(run.output, "said "), *given = strstr(run.output, "\ngiven ");
+    if (!EXPECT(said != NULL && given != NULL)) return UINT32_MAX;
+    return (uint32_t)((strtoull(said + 5, NULL, 10) - strtoull(given + 7, NULL, 10)) / 1000000);
 }
 
 static uint32_t count_text(const char *part) {
@@ -114,22 +127,42 @@ static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
     for (uint32_t i = 0; i < test_count(2, 40) && !test_has_failed(); i++) {
         fault(folder, "KILL", (uint32_t)test_random_below(RANKS), false,
               (uint32_t)test_random_below(400), "--peer-timeout 1");
-        EXPECT(count_text("is lost") >= 1); /* before they met each speaks for itself */
-        EXPECT(took_ms() < 14000);          /* the least that the start is given, and the end's */
+        /* before they met each speaks for itself, if the launcher does not fall over it, too */
+        EXPECT(count_text("is lost") >= 1 || count_text("process manager error") >= 1);
+        EXPECT(took_ms() < 14000); /* the least that the start is given, and the end's */
         if (test_has_failed()) puts(run.output);
     }
 }
 
-static void test_a_rank_that_is_stopped_is_silent(void) {
+/* How long it was silent, as the one that names it has counted; in ms. */
+static uint32_t silent_ms(void) {
+    static const char said[] = "nothing was heard of it for ";
+    const char *at = strstr(run.output, said);
+    return EXPECT(at != NULL) ? (uint32_t)(strtod(at + sizeof said - 1, NULL) * 1000 + 0.5) : 0;
+}
+
+/* Who watches counts no time in which it did not run itself: so what it says is exact on a busy
+ * machine, too. Until it is said may take long there; what no try of three comes below is no
+ * chance.
+ */
+static void test_a_rank_that_is_stopped_is_named_within_the_time_out_and_a_second(void) {
+    enum { TIMEOUT_MS = 1500, TRIES = 3 };
     const char *folder = test_temporary_directory();
     if (!can_run()) return;
     text = cli_text();
     for (uint32_t i = 0; i < test_count(2, 20) && !test_has_failed(); i++) {
-        fault(folder, "STOP", i % RANKS, true, (uint32_t)test_random_below(500),
-              "--peer-timeout 1.5");
-        expect_named(i % RANKS, "nothing was heard of it for 1.");
-        uint32_t took = took_ms();
-        EXPECT(took >= 1400 && took < 5000);
+        uint32_t least = UINT32_MAX;
+        for (uint32_t k = 0; k < TRIES && least >= TIMEOUT_MS + 1000 && !test_has_failed(); k++) {
+            fault(folder, "STOP", i % RANKS, true, (uint32_t)test_random_below(500),
+                  "--peer-timeout 1.5");
+            expect_named(i % RANKS, "nothing was heard of it for ");
+            EXPECT(silent_ms() >= TIMEOUT_MS && silent_ms() < TIMEOUT_MS + 1000);
+            EXPECT(took_ms() < 5000);
+            uint32_t named = named_ms();
+            EXPECT(named >= TIMEOUT_MS - 200); /* a beat may have come just before */
+            least = named < least ? named : least;
+        }
+        EXPECT(least < TIMEOUT_MS + 1000);
         if (test_has_failed()) puts(run.output);
     }
 }
@@ -165,7 +198,8 @@ static void launch_and_kill(const char *folder, uint32_t kills, const char *opti
         " log --save '%s/saved' %s 2>&1 & } ; P=$!; K=0; while [ $K -lt %u ] && kill -0 $P "
         "2>/dev/null; do sleep 0.%03u; F=; for D in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < "
         "$D/cmdline 2>/dev/null)\" in \"%s/bin/weir train \"*\"%s/saved\"*) F=${D#/proc/};; esac; "
-        "done; [ -z \"$F\" ] || [ ! -e saved ] || { kill -KILL $F; K=$((K+1)); }; done; wait $P; }",
+        "done; [ -z \"$F\" ] || [ ! -e saved/" WEIR__ARCHIVE_INDEX
+        " ] || { kill -KILL $F; K=$((K+1)); }; done; wait $P; }",
         folder, environment(), test_install_prefix(), RANKS, cli_text(), folder, options, kills,
         (uint32_t)(300 + test_random_below(600)), test_install_prefix(), folder);
 }
@@ -220,8 +254,9 @@ static void test_launch_goes_on_with_fewer_replicas(void) {
     run.code = test_shell(
         run.output, sizeof run.output,
         "{ cd '%s' && %s && { WEIR_MPIEXEC=$PWD/launcher '%s/bin/weir' launch -n 4 --hosts hosts "
-        "-- train --data %s %s --replicas 4 --save '%s/saved' 2>&1 & } ; P=$!; while [ ! -e saved "
-        "] && kill -0 $P 2>/dev/null; do sleep 0.1; done; touch gone; for D in /proc/[0-9]*; do "
+        "-- train --data %s %s --replicas 4 --save '%s/saved' 2>&1 & } ; P=$!; while [ ! -e "
+        "saved/" WEIR__ARCHIVE_INDEX
+        " ] && kill -0 $P 2>/dev/null; do sleep 0.1; done; touch gone; for D in /proc/[0-9]*; do "
         "case \"$(tr '\\0' ' ' < $D/cmdline 2>/dev/null)\" in \"%s/bin/weir train "
         "\"*\"%s/saved\"*) "
         "F=${D#/proc/};; esac; done; kill -KILL $F; wait $P; }",
@@ -353,8 +388,8 @@ static void test_launch_passes_a_signal_on_and_does_not_start_again(void) {
 
 WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(a_rank_that_is_killed_at_the_start_holds_up_nobody),
-                TEST(a_rank_that_is_stopped_is_silent), TEST(a_run_that_ends_well_loses_nobody),
-                TEST(one_process_has_no_peers_to_wait_for),
+                TEST(a_rank_that_is_stopped_is_named_within_the_time_out_and_a_second),
+                TEST(a_run_that_ends_well_loses_nobody), TEST(one_process_has_no_peers_to_wait_for),
                 TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
                 TEST(launch_goes_on_with_fewer_replicas),
                 TEST(launch_leaves_a_log_alone_that_is_not_its_own),

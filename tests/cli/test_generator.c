@@ -12,6 +12,7 @@
 #include "../../tools/cli/output.c"
 #include "../../tools/cli/ranks_steps.c"
 #include "../../tools/cmd/sampler.c"
+#include "engine/threads_world.h"
 #include "harness.h"
 #include "net/net_trial.h"
 
@@ -33,6 +34,7 @@ static void fill_parameters(struct weir_net *net) {
     for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
         struct weir_parameter parameter;
         if (!EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK)) return;
+        if (parameter.data == NULL) continue; /* on another rank */
         for (uint64_t k = 0; parameter.rank > 1 && k < parameter.count; k++)
             if (parameter.dtype == WEIR_F64)
                 ((double *)parameter.data)[k] *= 16;
@@ -46,13 +48,17 @@ struct cut {
     uint32_t stages, chunks, texts;
     enum weir_dtype dtype;
     bool reference;
+    struct ranks *ranks;
 };
 
 static bool make_generator(struct generator *g, const struct weir_model *model,
                            const struct cut *cut, uint64_t prompt_tokens) {
-    struct generator_options options = {model, trial_options(cut->stages, 1, cut->chunks),
-                                        cut->texts, prompt_tokens, false};
+    struct generator_options options = {model,      trial_options(cut->stages, 1, cut->chunks),
+                                        cut->texts, prompt_tokens,
+                                        false,      cut->ranks};
     struct weir_faults faults = WEIR_FAULTS_INIT;
+    options.net.pipe.bind = "none";
+    if (cut->ranks != NULL) options.net.pipe.world = &cut->ranks->world;
     options.net.dtype = cut->dtype;
     options.net.reference = cut->reference;
     bool good = EXPECT_STATUS(generator_init(g, &options, &faults), WEIR_OK);
@@ -238,6 +244,52 @@ static void test_a_text_does_not_depend_on_how_the_work_is_cut(void) {
         generator_clean_up(&g);
         expect_same_texts(&got, numbers, count, &wanted);
     }
+    weir_model_destroy(model);
+}
+
+/* What the ranks continue, and with what they end. */
+struct joint {
+    const struct weir_model *model;
+    struct cut cut;
+    struct texts texts[3];
+};
+
+static int continue_on_rank(void *context, struct weir_world *world) {
+    struct joint *joint = context;
+    struct weir_error error = {0};
+    struct ranks ranks = {.of = {.error = &error}, .world = *world, .joined = true};
+    const struct generator_run run = {.sampler = warm, .tokens = 6};
+    struct cut cut = joint->cut;
+    struct generator g;
+    cut.ranks = &ranks;
+    if (!make_generator(&g, joint->model, &cut, 25)) return WEIR_ERR_CONFIG;
+    make_texts(&joint->texts[world->rank], in_order, TEXTS);
+    continue_all(&g, &run, &joint->texts[world->rank], TEXTS);
+    generator_clean_up(&g);
+    return WEIR_OK;
+}
+
+static void test_all_ranks_continue_the_texts_of_one_process(void) {
+    struct weir_model *model = make_model(LAYERS);
+    struct joint joint = {.model = model, .cut = {1, 1, TEXTS, WEIR_F32, false, NULL}};
+    const struct generator_run run = {.sampler = warm, .tokens = 6};
+    struct texts wanted;
+    struct generator g;
+    make_texts(&wanted, in_order, TEXTS);
+    if (!make_generator(&g, model, &joint.cut, 25)) goto done;
+    continue_all(&g, &run, &wanted, TEXTS);
+    generator_clean_up(&g);
+    for (int i = 0; i < 6 && !test_has_failed(); i++) {
+        uint32_t count = 2 + (uint32_t)test_random_below(2);
+        const struct threads_options how = {
+            .ranks = count, .seed = test_random_u64(), .delay = (uint32_t)test_random_below(30)};
+        joint.cut.stages = count + (uint32_t)test_random_below(5 - count);
+        joint.cut.chunks = 1 + (uint32_t)test_random_below(10);
+        EXPECT_STATUS(threads_world_once(&how, continue_on_rank, &joint), WEIR_OK);
+        for (uint32_t r = 0; r < count && !test_has_failed(); r++)
+            expect_same_texts(&joint.texts[r], in_order, TEXTS, &wanted);
+    }
+done:
     weir_model_destroy(model);
 }
 
@@ -565,6 +617,7 @@ static void test_logits_without_a_largest_are_refused(void) {
 
 WEIR_TEST_SUITE(generator, TEST(every_token_is_the_whole_models_best),
                 TEST(a_text_does_not_depend_on_how_the_work_is_cut),
+                TEST(all_ranks_continue_the_texts_of_one_process),
                 TEST(seeds_and_numbers_make_other_texts), TEST(texts_end_where_they_should),
                 TEST(a_context_that_slides_is_the_whole_models_window),
                 TEST(the_likeliest_that_make_p_are_drawn_from),

@@ -30,16 +30,19 @@ uint32_t train_save_flags(struct train *t) {
     return saver->status != WEIR_OK ? FLAG_FAILED : 0;
 }
 
-/* Why it failed comes to all ranks, and the save ends. */
+/* Why it failed comes to all ranks, and the save ends. Where they cannot be asked the run ends
+ * with the next step, which says why. */
 static void end_failed(struct train *t) {
     struct saver *saver = t->save.saver;
     struct weir_faults faults = WEIR_FAULTS_INIT;
+    uint64_t number = 0;
     if (saver->status != WEIR_OK) weir_faults_add(&faults, "%s", saver->error.message);
     int own = saver->status;
     saver->status = weir__world_agree(ranks_world(&t->ranks), own, 0, "saves", &faults);
     if (own == WEIR_OK)
         weir__fail(&saver->error, saver->status, "%s", faults.kept > 0 ? faults.lines[0] : "");
     weir_faults_clean_up(&faults);
+    if (weir__world_share(ranks_world(&t->ranks), &number) != WEIR_OK) t->save.is_cut_off = true;
     if (saver->phase == SAVER_WRITING) saver_drop(saver);
     saver->missed = saver->job.latest;
     saver->phase = SAVER_IDLE;
@@ -95,7 +98,7 @@ static bool has_failed(struct train *t) {
 /* The run goes on without it: training is worth more than one of its saves. */
 static void tell(struct train *t, const char *then) {
     struct saver *saver = t->save.saver;
-    if (!is_over(saver) || !has_failed(t)) return;
+    if (!is_over(saver) || !has_failed(t) || t->save.is_cut_off) return;
     fprintf(stderr, "weir: train: warning: the save after update %" PRIu64 " failed: %s: %s\n",
             saver->job.step, saver->error.message, then);
 }

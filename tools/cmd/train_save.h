@@ -27,6 +27,7 @@ struct train_save {
     char *base;              /**< where --resume alone goes on saving; owned */
     struct saver *saver;     /**< NULL: nothing is saved */
     uint64_t failed;         /**< saves that failed so far */
+    bool is_cut_off;         /**< the last of them as other ranks could not be reached */
     struct weir_error first; /**< the first of these, for the end */
 };
 
