@@ -53,7 +53,7 @@ size_t weir__sim_messages_max(const struct weir_simulate_options *options) {
     size_t count = 2 * (size_t)options->table->stage_count;
     for (uint32_t i = 0; i < options->skip_count; i++)
         count += 2 * (size_t)options->skips[i].reader_count;
-    return count;
+    return options->shared != NULL ? count * options->shared->replicas : count;
 }
 
 static uint32_t worker_of(const struct weir__sim *sim, uint32_t stage) {
@@ -102,8 +102,8 @@ static void add(struct weir__sim *sim, uint32_t from, uint32_t to, bool gradient
 static void list_borders(struct weir__sim *sim) {
     uint32_t stages = sim->table->stage_count;
     for (uint32_t s = 0; s + 1 < stages; s++) {
-        uint64_t bytes = weir__border_bytes(sim->options, s);
-        if (!is_message(sim, s, s + 1)) continue;
+        if (!sim->stages[s + 1].takes_value || !is_message(sim, s, s + 1)) continue;
+        uint64_t bytes = weir__border_bytes(sim->options, weir__sim_own(sim, s));
         add(sim, s, s + 1, false, s + 1, bytes);
         sim->stages[s + 1].value_copy = WEIR__SIM_MESSAGE;
         if (!sim->stages[s].waits_gradient || sim->stages[s].backwards == 0) continue;
@@ -131,25 +131,28 @@ static uint32_t find_message(const struct weir__sim *sim, uint32_t first, uint32
     return NONE;
 }
 
-static void list_values(struct weir__sim *sim, const struct weir_skip_route *skip) {
+/* Of the replica whose stages begin at `base`. */
+static void list_values(struct weir__sim *sim, const struct weir_skip_route *skip, uint32_t base) {
     struct weir__sim_ranks *ranks = &sim->ranks;
-    uint32_t first = ranks->message_count, input;
+    uint32_t first = ranks->message_count, source = base + skip->source, input;
     for (uint32_t r = 0; r < skip->reader_count; r++) {
-        uint32_t reader = skip->readers[r];
+        uint32_t reader = base + skip->readers[r];
         struct weir__sim_feed *feed = take_feed(sim, reader, false, &input);
-        if (!is_message(sim, skip->source, reader)) continue;
+        if (!is_message(sim, source, reader)) continue;
         uint32_t before = find_message(sim, first, worker_of(sim, reader));
         feed->copy = WEIR__SIM_MESSAGE;
-        add(sim, skip->source, reader, false, input, skip->bytes);
+        add(sim, source, reader, false, input, skip->bytes);
         if (before == NONE) continue;
         ranks->messages[ranks->message_count - 1].with = ranks->messages[before].input;
     }
 }
 
-static void list_gradients(struct weir__sim *sim, const struct weir_skip_route *skip) {
+static void list_gradients(struct weir__sim *sim, const struct weir_skip_route *skip,
+                           uint32_t base) {
     uint32_t input;
     for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
-        uint32_t from = skip->readers[r], to = r == 0 ? skip->source : skip->readers[r - 1];
+        uint32_t from = base + skip->readers[r];
+        uint32_t to = base + (r == 0 ? skip->source : skip->readers[r - 1]);
         if (!sim->stages[from].sends) continue;
         struct weir__sim_feed *feed = take_feed(sim, to, true, &input);
         if (!is_message(sim, from, to)) continue;
@@ -167,13 +170,30 @@ void weir__sim_list_messages(struct weir__sim *sim) {
         ranks->taken[s] = 0;
     }
     list_borders(sim);
-    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
-        list_values(sim, &sim->options->skips[i]);
-        list_gradients(sim, &sim->options->skips[i]);
-    }
+    for (uint32_t base = 0; base < sim->table->stage_count; base += sim->shares.each)
+        for (uint32_t i = 0; i < sim->options->skip_count; i++) {
+            list_values(sim, &sim->options->skips[i], base);
+            list_gradients(sim, &sim->options->skips[i], base);
+        }
 }
 
 /* ---- sending ---- */
+
+static double send_on(struct weir__sim *sim, uint32_t line, double bytes_seconds, double latency,
+                      double end) {
+    double *free = &sim->ranks.line_free[line];
+    *free = (*free > end ? *free : end) + bytes_seconds;
+    return *free + latency;
+}
+
+double weir__sim_send_bytes(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes,
+                            double end) {
+    assert(sim->over_ranks && is_message(sim, from, to));
+    const struct weir_link_cost *cost = weir__link_between(
+        sim->options, sim->table->worker_count, worker_of(sim, from), worker_of(sim, to));
+    return send_on(sim, line_of(sim, from, to), (double)bytes * cost->seconds_per_byte,
+                   cost->latency, end);
+}
 
 void weir__sim_send(struct weir__sim *sim, uint32_t stage, bool gradient, uint32_t micro_batch,
                     double end) {
@@ -186,9 +206,7 @@ void weir__sim_send(struct weir__sim *sim, uint32_t stage, bool gradient, uint32
             *arrived = weir__sim_arrived(sim, message->with, micro_batch);
             continue;
         }
-        double *line = &ranks->line_free[message->line];
-        *line = (*line > end ? *line : end) + message->bytes_seconds;
-        *arrived = *line + message->latency;
+        *arrived = send_on(sim, message->line, message->bytes_seconds, message->latency, end);
     }
 }
 
