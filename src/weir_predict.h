@@ -88,14 +88,15 @@ struct weir_rank_links {
  * the last gradient on) and takes what N takes, every update waits for all norms, and an update
  * takes the slice's part of what U takes. Then the slice's parameters go to all others, in the
  * order of the rank's updates. These are messages between ranks as others; where there are no
- * `ranks`, each replica is one, and they take `link`. A slice is cut from all of a stage's bytes at
- * once, and what else ranks tell each other (norms, losses) takes no time. */
+ * `ranks`, each replica is one, and they do not hinder each other. A slice is cut from all of a
+ * stage's bytes at once, and what else ranks tell each other (norms, losses) takes no time. */
 struct weir_shared_costs {
     uint32_t replicas;              /**< at least 1; they divide ranks->rank_count */
     uint32_t groups;                /**< of a replica's micro-batches: a power of two, none empty */
     const uint64_t *gradient_bytes; /**< [stage_count]: of one group; NULL: 0 */
     const uint64_t *parameter_bytes; /**< [stage_count]: that learn; NULL: as gradient_bytes */
     double add_seconds_per_byte;     /**< of adding so many bytes to as many others */
+    struct weir_link_cost link;      /**< between replicas, where there are no `ranks` */
 };
 
 /** Everything is borrowed for the call only. Times are seconds, finite and not negative. */

@@ -133,7 +133,7 @@ static double last_end(const struct slow *s, const char *kinds, uint32_t stage) 
 
 /* Where there are no ranks, a part waits for those of higher stages and for nothing else. */
 static double part_alone(const struct slow *s, uint32_t from, uint32_t replica) {
-    const struct weir_link_cost *link = &s->options->link;
+    const struct weir_link_cost *link = &s->shared->link;
     uint64_t bytes = slice(s, false, from, replica);
     double due = 0.0;
     for (uint32_t t = from; t < base_of(s, from) + s->each; t++) {
@@ -333,7 +333,7 @@ static void gather_alone(struct slow *s) {
         double due = 0.0;
         for (uint32_t t; (t = next_of(s, k, true, false)) != UINT32_MAX;) {
             uint64_t bytes = slice(s, true, t, k);
-            const struct weir_link_cost *link = &s->options->link;
+            const struct weir_link_cost *link = &s->shared->link;
             due = fmax(due, last_end(s, "U", t));
             s->shared_out[1][t] = true;
             if (bytes == 0) continue;

@@ -182,6 +182,7 @@ static void random_shared(struct trial *t) {
     if (below(8) > 0) t->shared.gradient_bytes = t->gradients;
     if (below(3) == 0) t->shared.parameter_bytes = t->parameters;
     if (below(2) == 0) t->shared.add_seconds_per_byte = eighths(3) / WEIR_SLICE_BLOCK;
+    t->shared.link = (struct weir_link_cost){eighths(8), eighths(3) / WEIR_SLICE_BLOCK};
     o->shared = &t->shared;
 }
 

@@ -15,9 +15,7 @@ static bool check_links_of(const struct weir_rank_links *ranks, uint32_t from,
                            struct weir_faults *faults) {
     for (uint32_t to = 0; to < ranks->rank_count; to++) {
         const struct weir_link_cost *cost = &ranks->costs[(size_t)from * ranks->rank_count + to];
-        bool sound = isfinite(cost->latency) && isfinite(cost->seconds_per_byte) &&
-                     cost->latency >= 0.0 && cost->seconds_per_byte >= 0.0;
-        if (to == from || sound) continue;
+        if (to == from || weir__is_link(cost)) continue;
         weir_faults_add(faults,
                         "the link from rank %u to %u takes %g s and %g s per byte: both must be "
                         "finite and not negative",

@@ -35,6 +35,11 @@ void weir__sim_check_shared(const struct weir_simulate_options *options,
     if (!isfinite(shared->add_seconds_per_byte) || shared->add_seconds_per_byte < 0.0)
         weir_faults_add(faults, "adding takes %g s per byte: give a number, not negative",
                         shared->add_seconds_per_byte);
+    if (!weir__is_link(&shared->link))
+        weir_faults_add(faults,
+                        "between replicas a link of %g s and %g s per byte: both must be "
+                        "finite and not negative",
+                        shared->link.latency, shared->link.seconds_per_byte);
     if (replicas == 0 || replicas > (UINT16_MAX - 1u) / options->table->stage_count)
         weir_faults_add(faults, "%u replicas of %u stage%s: there can be 1 to %u",
                         (unsigned)replicas, (unsigned)options->table->stage_count,
@@ -193,7 +198,7 @@ struct weir__sim_sums weir__sim_sum(struct weir__sim *sim, const struct weir_act
 
 static double arrival_of(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes,
                          double end) {
-    const struct weir_link_cost *link = &sim->options->link;
+    const struct weir_link_cost *link = &sim->shares.costs->link;
     if (sim->over_ranks) return weir__sim_send_bytes(sim, from, to, bytes, end);
     if (sim->shares.free) return end;
     return end + link->latency + (double)bytes * link->seconds_per_byte;

@@ -49,8 +49,12 @@ static void check_costs(const double *costs, size_t count, const char *what,
     }
 }
 
+bool weir__is_link(const struct weir_link_cost *link) {
+    return is_cost(link->latency) && is_cost(link->seconds_per_byte);
+}
+
 static void check_link(const struct weir_link_cost *link, struct weir_faults *faults) {
-    if (!is_cost(link->latency) || !is_cost(link->seconds_per_byte)) {
+    if (!weir__is_link(link)) {
         weir_faults_add(faults,
                         "a link of %g s and %g s per byte: both must be finite and not negative",
                         link->latency, link->seconds_per_byte);

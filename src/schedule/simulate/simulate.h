@@ -199,6 +199,8 @@ static inline double weir__sim_arrived(const struct weir__sim *sim, uint32_t inp
 }
 
 /* What replicas and groups add (shared.c). */
+/** Whether a link can be: finite, not negative. */
+bool weir__is_link(const struct weir_link_cost *link);
 /** Every fault of the costs. */
 void weir__sim_check_shared(const struct weir_simulate_options *options,
                             struct weir_faults *faults);
