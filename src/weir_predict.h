@@ -42,8 +42,8 @@
  *
  * Speed: 17 million actions of 1f1b a second on one core of a Zen 4 (bench_simulate). Memory beside
  * the table: 16 bytes per (stage, micro-batch), and as many per action where `start` and `end` are
- * wanted. Over ranks it takes about three times as long, for messages want an order, and twice the
- * memory.
+ * wanted. Over ranks it takes about four times as long, for messages want an order, and three times
+ * the memory. Replicas take as long, and as much, as so many tables.
  */
 #ifndef WEIR_PREDICT_PUBLIC_H
 #define WEIR_PREDICT_PUBLIC_H
@@ -67,8 +67,10 @@ struct weir_link_cost {
 /** Workers on several processes, as struct weir_world deals them out: rank r of R has the workers w
  * with w * R / workers == r, rounded down. What crosses between ranks takes the bytes' time on the
  * sender's way out, one message after the other in the order in which their producers end (of one
- * producer: the border, then skips in their order and by reader); the next may begin when the
- * latency is still to come, as in LogGP (Alexandrov et al. 1995). Between hosts the way out is the
+ * producer: the border, then skips in their order and by reader); from one worker to another,
+ * though, messages go in the order in which they are read, and one that is made before its turn
+ * waits for it. The next may begin when the latency is still to come, as in LogGP (Alexandrov et
+ * al. 1995). Between hosts the way out is the
  * host's, which its ranks share, as they share its network card; within one the rank's own. What a
  * worker reads of a skip in several stages crosses once. */
 struct weir_rank_links {

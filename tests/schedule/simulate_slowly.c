@@ -8,6 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLOW_TURNS_MAX = 4096 };
+
+/* What an action produces, the border's or a skip's, and its bytes. */
+struct turn {
+    uint32_t from, what;
+    uint64_t bytes;
+};
+
 /** What is being simulated: times per action and copies or none. */
 struct slow {
     const struct weir_simulate_options *options;
@@ -21,6 +29,9 @@ struct slow {
      * sent yet */
     double came[SLOW_ACTIONS_MAX][1 + SLOW_SKIPS_MAX][SLOW_WORKERS_MAX];
     bool sent[SLOW_ACTIONS_MAX];
+    bool made[SLOW_ACTIONS_MAX][1 + SLOW_SKIPS_MAX];
+    struct turn turns[SLOW_WORKERS_MAX][SLOW_TURNS_MAX]; /* of what a worker reads of others */
+    uint32_t turn_count[SLOW_WORKERS_MAX];
     double way_out[SLOW_WORKERS_MAX]
                   [2]; /* a host's, and a rank's within its host: free from then */
     /* replicas: all of them in one table, whose stages lie `each` apart */
@@ -262,10 +273,57 @@ static double arrival(struct slow *s, uint32_t from, uint32_t to, uint64_t bytes
     return *way + cost->latency;
 }
 
+/* One worker's messages to another, as far as they are made in the order in which they are read. */
 static void send(struct slow *s, uint32_t a, uint32_t stage, uint64_t bytes, uint32_t what) {
     uint32_t from = row_of(s->table, a), to = worker_of(s, stage);
-    if (is_message(s, from, to) && isnan(s->came[a][what][to]))
-        s->came[a][what][to] = arrival(s, from, to, bytes, s->end[a]);
+    (void)bytes;
+    if (!is_message(s, from, to)) return;
+    s->made[a][what] = true;
+    for (uint32_t i = 0; i < s->turn_count[to]; i++) {
+        const struct turn *turn = &s->turns[to][i];
+        if (row_of(s->table, turn->from) != from) continue;
+        if (!s->made[turn->from][turn->what]) return;
+        double *came = &s->came[turn->from][turn->what][to];
+        if (isnan(*came)) *came = arrival(s, from, to, turn->bytes, s->end[a]);
+    }
+}
+
+static void take_turn(struct slow *s, uint32_t to, int64_t from, uint64_t bytes, uint32_t what) {
+    if (from < 0 || !is_message(s, row_of(s->table, (uint32_t)from), to)) return;
+    for (uint32_t i = 0; i < s->turn_count[to]; i++)
+        if (s->turns[to][i].from == from && s->turns[to][i].what == what) return;
+    s->turns[to][s->turn_count[to]++] = (struct turn){(uint32_t)from, what, bytes};
+}
+
+/* What an action reads of others: of the border, then of skips. */
+static void take_turns(struct slow *s, uint32_t a, bool gradients) {
+    const struct weir_simulate_options *o = s->options;
+    uint32_t stage = s->table->actions[a].stage, i = s->table->actions[a].micro_batch;
+    uint32_t base = base_of(s, stage), to = row_of(s->table, a);
+    bool differs = o->border_differentiable != NULL && !o->border_differentiable[stage - base];
+    if (!gradients && !is_first(s, stage))
+        take_turn(s, to, find(s, "F", stage - 1, i), border(s, stage - 1), BORDER);
+    if (gradients && !is_last(s, stage) && !differs)
+        take_turn(s, to, find(s, "BI", stage + 1, i), border(s, stage), BORDER);
+    for (uint32_t k = 0; k < o->skip_count; k++) {
+        const struct weir_skip_route *skip = &o->skips[k];
+        for (uint32_t r = 0; r < skip->reader_count; r++) {
+            uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
+            if (!gradients && base + skip->readers[r] == stage)
+                take_turn(s, to, find(s, "F", base + skip->source, i), skip->bytes, SKIPS + k);
+            if (gradients && skip->differentiable && base + before == stage)
+                take_turn(s, to, find(s, "BI", base + skip->readers[r], i), skip->bytes, SKIPS + k);
+        }
+    }
+}
+
+static void find_turns(struct slow *s) {
+    for (uint32_t a = 0; s->options->ranks != NULL && a < s->table->action_count; a++) {
+        uint8_t kind = s->table->actions[a].kind;
+        bool late = kind == WEIR_KIND_R && s->options->recompute_late;
+        if (kind == WEIR_KIND_F) take_turns(s, a, false);
+        if (kind == WEIR_KIND_B || kind == WEIR_KIND_I || late) take_turns(s, a, true);
+    }
 }
 
 static void give(struct slow *s, uint32_t stage, bool parameters, double end) {
@@ -385,6 +443,7 @@ static bool send_next(struct slow *s) {
 
 static void begin(struct slow *s) {
     memset(s->sent, 0, sizeof s->sent);
+    memset(s->made, 0, sizeof s->made);
     memset(s->way_out, 0, sizeof s->way_out);
     memset(s->shared_out, 0, sizeof s->shared_out);
     for (uint32_t t = 0; t < SLOW_STAGES_MAX; t++)
@@ -715,6 +774,7 @@ void simulate_slowly(const struct weir_simulate_options *options, struct slow_pr
     s->options = options;
     s->host = options->host_seconds;
     begin_all(s);
+    find_turns(s);
     out->complete = settle_all(s);
     if (!out->complete) return;
     if (s->replicas > 1 && options->ranks == NULL) gather_alone(s);

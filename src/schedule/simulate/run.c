@@ -73,15 +73,16 @@ static inline bool known(struct inputs *inputs, const double *end, double copy) 
     return true;
 }
 
-/* The same of an input that may be a message. */
-static inline bool arrived(const struct weir__sim *sim, struct inputs *inputs, const double *end,
-                           double copy, uint32_t input, uint32_t micro_batch) {
-    if (copy >= 0.0) return known(inputs, end, copy);
-    if (*end < 0.0) return false;
-    double ready = weir__sim_arrived(sim, input, micro_batch);
+/* The same of an input that may be a message: what lacks, or NULL. */
+static inline double *lacking(const struct weir__sim *sim, struct inputs *inputs, double *end,
+                              double copy, uint32_t input, uint32_t micro_batch) {
+    if (copy >= 0.0) return known(inputs, end, copy) ? NULL : end;
+    double *arrived = weir__sim_arrived(sim, input, micro_batch);
+    if (*arrived < 0.0) return arrived;
+    assert(*end >= 0.0);
     inputs->produced = *end > inputs->produced ? *end : inputs->produced;
-    inputs->ready = ready > inputs->ready ? ready : inputs->ready;
-    return true;
+    inputs->ready = *arrived > inputs->ready ? *arrived : inputs->ready;
+    return NULL;
 }
 
 static uint32_t take_waiters(double *awaited) {
@@ -116,7 +117,8 @@ static double *missing_value(struct weir__sim *sim, const struct weir__sim_stage
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->forward;
         uint32_t input = 2u * sim->table->stage_count + i;
-        if (!arrived(sim, inputs, end, feed->copy, input, micro_batch)) return end;
+        double *lacks = lacking(sim, inputs, end, feed->copy, input, micro_batch);
+        if (lacks != NULL) return lacks;
     }
     return NULL;
 }
@@ -127,7 +129,8 @@ static double *missing_gradient(struct weir__sim *sim, const struct weir__sim_st
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->gradient;
         uint32_t input = 2u * sim->table->stage_count + i;
-        if (!arrived(sim, inputs, end, feed->copy, input, micro_batch)) return end;
+        double *lacks = lacking(sim, inputs, end, feed->copy, input, micro_batch);
+        if (lacks != NULL) return lacks;
     }
     return NULL;
 }
@@ -141,15 +144,15 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
     if ((reads & WEIR__INPUTS) != 0 && stage->takes_value) {
         assert(action->stage > 0);
         double *end = &(cell - sim->stride)->forward;
-        if (!arrived(sim, inputs, end, stage->value_copy, action->stage, action->micro_batch))
-            return end;
+        lacks = lacking(sim, inputs, end, stage->value_copy, action->stage, action->micro_batch);
+        if (lacks != NULL) return lacks;
     }
     if ((reads & WEIR__OUTPUT_GRADS) != 0 && stage->waits_gradient) {
         assert(action->stage + 1u < sim->table->stage_count);
         double *end = &(cell + sim->stride)->gradient;
         uint32_t input = (uint32_t)sim->table->stage_count + action->stage;
-        if (!arrived(sim, inputs, end, stage->gradient_copy, input, action->micro_batch))
-            return end;
+        lacks = lacking(sim, inputs, end, stage->gradient_copy, input, action->micro_batch);
+        if (lacks != NULL) return lacks;
     }
     if ((reads & WEIR__SKIPS_IN) != 0)
         lacks = missing_value(sim, stage, action->micro_batch, inputs);

@@ -189,7 +189,15 @@ static void carve_ranks(struct weir__sim *sim, struct carve *carve) {
     ranks->events = take(carve, table->worker_count, sizeof *ranks->events);
     ranks->line_free =
         take(carve, 2 * (size_t)sim->options->ranks->rank_count, sizeof *ranks->line_free);
-    ranks->messages = take(carve, weir__sim_messages_max(sim->options), sizeof *ranks->messages);
+    size_t messages = weir__sim_messages_max(sim->options), queued = 0;
+    if (!weir__multiply(messages, table->micro_batch_count, &queued)) carve->overflow = true;
+    ranks->messages = take(carve, messages, sizeof *ranks->messages);
+    ranks->lanes = take(carve, messages, sizeof *ranks->lanes);
+    ranks->lane_of = take(carve, table->worker_count, sizeof *ranks->lane_of);
+    ranks->queue = take(carve, queued, sizeof *ranks->queue);
+    ranks->message_of = take(carve, 2 * stages + feeds, sizeof *ranks->message_of);
+    ranks->made = take(carve, arrivals, 1);
+    ranks->input_count = (uint32_t)(2 * stages + feeds);
     ranks->first = take(carve, 2 * stages, sizeof *ranks->first);
     ranks->last = take(carve, 2 * stages, sizeof *ranks->last);
     ranks->taken = take(carve, 2 * stages, sizeof *ranks->taken);

@@ -40,9 +40,22 @@ struct weir__sim_message {
     uint32_t input;    /**< where its arrivals are noted: see weir__sim_ranks */
     uint32_t with;     /**< the input that brings the same to the same worker, or UINT32_MAX */
     uint32_t line;     /**< the way out that it takes */
+    uint32_t lane;     /**< and its place among its worker's messages to the receiver */
     uint32_t next;     /**< of the same sender, or UINT32_MAX */
     uint32_t receiver; /**< a worker */
     double bytes_seconds, latency;
+};
+
+/** Messages from one worker to another go in the order in which they are read, as in the engine,
+ * where their places in memory follow each other so. */
+struct weir__sim_lane {
+    uint32_t receiver;       /**< a worker */
+    uint32_t other;          /**< of the same sender, or UINT32_MAX */
+    uint32_t count;          /**< of messages for a micro-batch */
+    size_t begin, next, end; /**< in `queue`: of a step, and those that were not sent yet */
+};
+struct weir__sim_queued {
+    uint32_t message, micro_batch;
 };
 
 /** An action that has begun. */
@@ -62,7 +75,14 @@ struct weir__sim_ranks {
     uint32_t message_count;
     uint32_t *first, *last; /**< [2 * stages]: a sender's messages; forwards, then gradients */
     uint32_t *taken;        /**< [2 * stages]: a receiver's feeds that are known, the same way */
-    double *arrived;        /**< [input][micro-batch], `stride` apart */
+    uint32_t *message_of;   /**< [input], or UINT32_MAX */
+    uint32_t input_count;
+    double *arrived; /**< [input][micro-batch], `stride` apart; as in a cell */
+    uint8_t *made;   /**< likewise: its producer has ended */
+    struct weir__sim_lane *lanes;
+    uint32_t lane_count;
+    uint32_t *lane_of; /**< [worker]: its first, or UINT32_MAX */
+    struct weir__sim_queued *queue;
 };
 
 /** What a stage's gradients have to do with groups and with other replicas. */
@@ -192,10 +212,10 @@ double weir__sim_send_bytes(struct weir__sim *sim, uint32_t from, uint32_t to, u
 /** Sends what a stage's forward, or gradient, sends when it ends. */
 void weir__sim_send(struct weir__sim *sim, uint32_t stage, bool gradient, uint32_t micro_batch,
                     double end);
-static inline double weir__sim_arrived(const struct weir__sim *sim, uint32_t input,
-                                       uint32_t micro_batch) {
-    assert(sim->over_ranks && micro_batch < sim->stride);
-    return sim->ranks.arrived[(size_t)input * sim->stride + micro_batch];
+static inline double *weir__sim_arrived(const struct weir__sim *sim, uint32_t input,
+                                        uint32_t micro_batch) {
+    assert(sim->over_ranks && micro_batch < sim->stride && input < sim->ranks.input_count);
+    return &sim->ranks.arrived[(size_t)input * sim->stride + micro_batch];
 }
 
 /* What replicas and groups add (shared.c). */

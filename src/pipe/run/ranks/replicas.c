@@ -6,12 +6,6 @@
  * first messages go while others still are at work. */
 #include "pipe/run/ranks.h"
 
-/* A message: bytes of a block, behind an action of this rank's. */
-struct weir__item {
-    uint32_t block, action;
-    size_t offset, bytes;
-};
-
 struct making {
     struct weir_pipe *pipe;
     const struct weir__row_plan *plan;
