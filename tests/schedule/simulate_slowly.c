@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "schedule/simulate_slowly.h"
+#include "schedule/simulate_slowly_inside.h"
 
 #include "schedule/facts.h"
 #include "weir_shared.h"
@@ -8,54 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOW_TURNS_MAX = 4096 };
-
-/* What an action produces, the border's or a skip's, and its bytes. */
-struct turn {
-    uint32_t from, what;
-    uint64_t bytes;
-};
-
-/** What is being simulated: times per action and copies or none. */
-struct slow {
-    const struct weir_simulate_options *options;
-    const struct weir_table *table;
-    double seconds[SLOW_ACTIONS_MAX];
-    bool free_crossings;
-    double host;
-    double start[SLOW_ACTIONS_MAX], end[SLOW_ACTIONS_MAX]; /* NaN: not known */
-    double produced[SLOW_ACTIONS_MAX], ready[SLOW_ACTIONS_MAX];
-    /* over ranks: when a worker has what an action sends, the border's or a skip's; NaN: it was not
-     * sent yet */
-    double came[SLOW_ACTIONS_MAX][1 + SLOW_SKIPS_MAX][SLOW_WORKERS_MAX];
-    bool sent[SLOW_ACTIONS_MAX];
-    bool made[SLOW_ACTIONS_MAX][1 + SLOW_SKIPS_MAX];
-    struct turn turns[SLOW_WORKERS_MAX][SLOW_TURNS_MAX]; /* of what a worker reads of others */
-    uint32_t turn_count[SLOW_WORKERS_MAX];
-    double way_out[SLOW_WORKERS_MAX]
-                  [2]; /* a host's, and a rank's within its host: free from then */
-    /* replicas: all of them in one table, whose stages lie `each` apart */
-    const struct weir_shared_costs *shared;
-    uint32_t replicas, each;
-    struct weir_table all;
-    uint32_t rows[SLOW_WORKERS_MAX + 1];
-    struct weir_action actions[SLOW_ACTIONS_MAX];
-    bool shared_out[2][SLOW_STAGES_MAX];            /* gradients, parameters: they are sent */
-    double part[SLOW_STAGES_MAX][SLOW_WORKERS_MAX]; /* of a stage, when a replica has its slice */
-    uint64_t sums_begun[SLOW_ACTIONS_MAX], sums_added[SLOW_ACTIONS_MAX];
-    double gathered;
-};
-
-enum { BORDER, SKIPS };
-
 static uint32_t row_of(const struct weir_table *table, uint32_t action) {
     uint32_t w = 0;
     while (table->lines[w + 1] <= action) w++;
     return w;
 }
 
-/* The first action of one of the kinds, or -1. */
-static int64_t find(const struct slow *s, const char *kinds, uint32_t stage, uint32_t micro_batch) {
+int64_t slow_find(const struct slow *s, const char *kinds, uint32_t stage, uint32_t micro_batch) {
     for (uint32_t a = 0; a < s->table->action_count; a++) {
         const struct weir_action *action = &s->table->actions[a];
         if (action->stage == stage && action->micro_batch == micro_batch &&
@@ -121,14 +80,13 @@ static bool is_over_ranks(const struct slow *s) {
     return s->options->ranks != NULL && !s->free_crossings;
 }
 
-/* Of what a stage's gradients, or parameters, are, the bytes that a replica owns. */
-static uint64_t slice(const struct slow *s, bool parameters, uint32_t stage, uint32_t replica) {
+uint64_t slow_slice(const struct slow *s, bool parameters, uint32_t stage, uint32_t replica) {
     const uint64_t *list = s->shared->gradient_bytes;
     if (parameters && s->shared->parameter_bytes != NULL) list = s->shared->parameter_bytes;
     const struct weir_section section = {.bytes = list != NULL ? list[stage % s->each] : 0};
     size_t begin, end;
     weir_section_slice(&section, s->replicas, replica, &begin, &end);
-    return find(s, "BW", stage, 0) < 0 ? 0 : end - begin;
+    return slow_find(s, "BW", stage, 0) < 0 ? 0 : end - begin;
 }
 
 /* The last end of the stage's actions of the kinds; NaN: not all are known; below 0: it has none.
@@ -145,7 +103,7 @@ static double last_end(const struct slow *s, const char *kinds, uint32_t stage) 
 /* Where there are no ranks, a part waits for those of higher stages and for nothing else. */
 static double part_alone(const struct slow *s, uint32_t from, uint32_t replica) {
     const struct weir_link_cost *link = &s->shared->link;
-    uint64_t bytes = slice(s, false, from, replica);
+    uint64_t bytes = slow_slice(s, false, from, replica);
     double due = 0.0;
     for (uint32_t t = from; t < base_of(s, from) + s->each; t++) {
         double end = last_end(s, "BW", t);
@@ -157,12 +115,13 @@ static double part_alone(const struct slow *s, uint32_t from, uint32_t replica) 
 
 static void need_inputs(struct slow *s, uint32_t a, const struct weir_action *action) {
     uint32_t stage = action->stage, i = action->micro_batch, base = base_of(s, stage);
-    if (!is_first(s, stage)) need(s, a, find(s, "F", stage - 1, i), border(s, stage - 1), BORDER);
+    if (!is_first(s, stage))
+        need(s, a, slow_find(s, "F", stage - 1, i), border(s, stage - 1), BORDER);
     for (uint32_t k = 0; k < s->options->skip_count; k++) {
         const struct weir_skip_route *skip = &s->options->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++)
             if (base + skip->readers[r] == stage)
-                need(s, a, find(s, "F", base + skip->source, i), skip->bytes, SKIPS + k);
+                need(s, a, slow_find(s, "F", base + skip->source, i), skip->bytes, SKIPS + k);
     }
 }
 
@@ -171,13 +130,13 @@ static void need_gradients(struct slow *s, uint32_t a, const struct weir_action 
     bool crosses = !is_last(s, stage);
     if (crosses && s->options->border_differentiable != NULL)
         crosses = s->options->border_differentiable[stage - base];
-    if (crosses) need(s, a, find(s, "BI", stage + 1, i), border(s, stage), BORDER);
+    if (crosses) need(s, a, slow_find(s, "BI", stage + 1, i), border(s, stage), BORDER);
     for (uint32_t k = 0; k < s->options->skip_count; k++) {
         const struct weir_skip_route *skip = &s->options->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
             if (base + before == stage)
-                need(s, a, find(s, "BI", base + skip->readers[r], i), skip->bytes, SKIPS + k);
+                need(s, a, slow_find(s, "BI", base + skip->readers[r], i), skip->bytes, SKIPS + k);
         }
     }
 }
@@ -187,7 +146,7 @@ static void need_slot(struct slow *s, uint32_t a, const struct weir_action *acti
     uint32_t stage = action->stage;
     if (o->no_backward == NULL || !o->no_backward[stage % s->each] || o->ahead == 0) return;
     if (is_last(s, stage) || action->micro_batch < o->ahead) return;
-    int64_t next = find(s, "F", stage + 1, action->micro_batch - o->ahead);
+    int64_t next = slow_find(s, "F", stage + 1, action->micro_batch - o->ahead);
     if (row_of(s->table, (uint32_t)next) == row_of(s->table, a)) return;
     bool free_crossings = s->free_crossings;
     s->free_crossings = true; /* a slot is free at once */
@@ -215,7 +174,7 @@ static void need_everybody(struct slow *s, uint32_t a) {
 
 static void need_parts(struct slow *s, uint32_t a, uint32_t stage) {
     uint32_t replica = stage / s->each;
-    if (s->free_crossings || s->replicas == 1 || slice(s, false, stage, replica) == 0) return;
+    if (s->free_crossings || s->replicas == 1 || slow_slice(s, false, stage, replica) == 0) return;
     for (uint32_t k = 0; k < s->replicas; k++) {
         uint32_t from = k * s->each + stage % s->each;
         double arrival = is_over_ranks(s) ? s->part[from][replica] : part_alone(s, from, replica);
@@ -259,7 +218,7 @@ static bool settle(struct slow *s, uint32_t a, uint32_t w) {
 /* ---- messages ---- */
 
 static uint32_t worker_of(const struct slow *s, uint32_t stage) {
-    return row_of(s->table, (uint32_t)find(s, "F", stage, 0));
+    return row_of(s->table, (uint32_t)slow_find(s, "F", stage, 0));
 }
 
 static double arrival(struct slow *s, uint32_t from, uint32_t to, uint64_t bytes, double end) {
@@ -302,17 +261,18 @@ static void take_turns(struct slow *s, uint32_t a, bool gradients) {
     uint32_t base = base_of(s, stage), to = row_of(s->table, a);
     bool differs = o->border_differentiable != NULL && !o->border_differentiable[stage - base];
     if (!gradients && !is_first(s, stage))
-        take_turn(s, to, find(s, "F", stage - 1, i), border(s, stage - 1), BORDER);
+        take_turn(s, to, slow_find(s, "F", stage - 1, i), border(s, stage - 1), BORDER);
     if (gradients && !is_last(s, stage) && !differs)
-        take_turn(s, to, find(s, "BI", stage + 1, i), border(s, stage), BORDER);
+        take_turn(s, to, slow_find(s, "BI", stage + 1, i), border(s, stage), BORDER);
     for (uint32_t k = 0; k < o->skip_count; k++) {
         const struct weir_skip_route *skip = &o->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++) {
             uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
             if (!gradients && base + skip->readers[r] == stage)
-                take_turn(s, to, find(s, "F", base + skip->source, i), skip->bytes, SKIPS + k);
+                take_turn(s, to, slow_find(s, "F", base + skip->source, i), skip->bytes, SKIPS + k);
             if (gradients && skip->differentiable && base + before == stage)
-                take_turn(s, to, find(s, "BI", base + skip->readers[r], i), skip->bytes, SKIPS + k);
+                take_turn(s, to, slow_find(s, "BI", base + skip->readers[r], i), skip->bytes,
+                          SKIPS + k);
         }
     }
 }
@@ -329,7 +289,7 @@ static void find_turns(struct slow *s) {
 static void give(struct slow *s, uint32_t stage, bool parameters, double end) {
     for (uint32_t k = 0; k < s->replicas; k++) {
         uint32_t to = k * s->each + stage % s->each;
-        uint64_t bytes = slice(s, parameters, stage, parameters ? stage / s->each : k);
+        uint64_t bytes = slow_slice(s, parameters, stage, parameters ? stage / s->each : k);
         if (to == stage) continue;
         double there =
             bytes > 0 ? arrival(s, worker_of(s, stage), worker_of(s, to), bytes, end) : 0.0;
@@ -354,7 +314,7 @@ static bool may_give(const struct slow *s, uint32_t stage, bool parameters) {
 
 /* The place of an update in its line, then the worker from the last on: less goes first. */
 static uint32_t turn_of(const struct slow *s, uint32_t stage, bool parameters) {
-    int64_t update = find(s, "U", stage, 0);
+    int64_t update = slow_find(s, "U", stage, 0);
     if (!parameters) return s->table->stage_count - stage;
     uint32_t w = row_of(s->table, (uint32_t)update), place = 0;
     for (int64_t a = s->table->lines[w]; a < update; a++)
@@ -367,7 +327,7 @@ static uint32_t next_of(const struct slow *s, uint32_t of, bool parameters, bool
     uint32_t next = UINT32_MAX;
     for (uint32_t t = 0; t < s->table->stage_count; t++) {
         uint32_t own = by_rank ? rank_of(s, worker_of(s, t)) : t / s->each;
-        if (own != of || find(s, "BW", t, 0) < 0 || s->shared_out[parameters][t]) continue;
+        if (own != of || slow_find(s, "BW", t, 0) < 0 || s->shared_out[parameters][t]) continue;
         if (next == UINT32_MAX || turn_of(s, t, parameters) < turn_of(s, next, parameters))
             next = t;
     }
@@ -390,7 +350,7 @@ static void gather_alone(struct slow *s) {
     for (uint32_t k = 0; k < s->replicas; k++) {
         double due = 0.0;
         for (uint32_t t; (t = next_of(s, k, true, false)) != UINT32_MAX;) {
-            uint64_t bytes = slice(s, true, t, k);
+            uint64_t bytes = slow_slice(s, true, t, k);
             const struct weir_link_cost *link = &s->shared->link;
             due = fmax(due, last_end(s, "U", t));
             s->shared_out[1][t] = true;
@@ -402,7 +362,7 @@ static void gather_alone(struct slow *s) {
 }
 
 static bool returns(const struct slow *s, uint32_t stage) {
-    return find(s, "BI", stage, 0) >= 0;
+    return slow_find(s, "BI", stage, 0) >= 0;
 }
 
 static void send_all(struct slow *s, uint32_t a) {
@@ -540,7 +500,7 @@ static uint64_t most_at_once(struct change *changes, uint32_t count) {
 static uint32_t add_life(const struct slow *s, struct change *changes, uint32_t count, uint32_t a,
                          int64_t amount) {
     const struct weir_action *action = &s->table->actions[a];
-    int64_t last = find(s, "BW", action->stage, action->micro_batch);
+    int64_t last = slow_find(s, "BW", action->stage, action->micro_batch);
     if (last < 0) return count;
     changes[count] = (struct change){s->start[a], true, amount};
     changes[count + 1] = (struct change){s->end[last], false, amount};
@@ -574,10 +534,11 @@ static bool is_last_gradient(const struct slow *s, uint32_t a) {
 static uint32_t add_shared(const struct slow *s, struct change *changes, uint32_t count,
                            uint32_t a) {
     uint32_t stage = s->table->actions[a].stage;
-    int64_t norm = find(s, "N", stage, 0), arrives = 0;
+    int64_t norm = slow_find(s, "N", stage, 0), arrives = 0;
     int64_t bytes =
         s->shared->gradient_bytes != NULL ? (int64_t)s->shared->gradient_bytes[stage % s->each] : 0;
-    if (norm >= 0) arrives = (s->replicas - 1) * (int64_t)slice(s, false, stage, stage / s->each);
+    if (norm >= 0)
+        arrives = (s->replicas - 1) * (int64_t)slow_slice(s, false, stage, stage / s->each);
     changes[count++] = (struct change){s->start[a], true, (int64_t)s->sums_begun[a] * bytes};
     changes[count++] = (struct change){s->end[a], false, (int64_t)s->sums_added[a] * bytes};
     if (s->table->actions[a].kind == WEIR_KIND_N)
@@ -597,7 +558,7 @@ static uint64_t peak_bytes(const struct slow *s, uint32_t worker) {
         uint32_t stage = action->stage % s->each;
         int64_t saved = o->saved_bytes != NULL ? (int64_t)o->saved_bytes[stage] : 0;
         int64_t kept = o->kept_bytes != NULL ? (int64_t)o->kept_bytes[stage] : 0;
-        bool again = find(s, "R", action->stage, action->micro_batch) >= 0;
+        bool again = slow_find(s, "R", action->stage, action->micro_batch) >= 0;
         if (action->kind == WEIR_KIND_F)
             count = add_life(s, changes, count, a, kept + (again ? 0 : saved));
         if (action->kind == WEIR_KIND_R) count = add_life(s, changes, count, a, saved);
@@ -621,7 +582,8 @@ static uint64_t skip_moves(const struct slow *s, const struct weir_skip_route *s
         uint32_t worker = worker_of(s, reader);
         moves += !has[worker];
         has[worker] = true;
-        moves += skip->differentiable && find(s, "BI", reader, 0) >= 0 && differ(s, reader, to);
+        moves +=
+            skip->differentiable && slow_find(s, "BI", reader, 0) >= 0 && differ(s, reader, to);
     }
     return moves * skip->bytes;
 }
@@ -631,14 +593,16 @@ static uint64_t moved_bytes(const struct slow *s) {
     uint64_t bytes = 0;
     for (uint32_t b = 0; b + 1 < s->each; b++) {
         bool back = o->border_differentiable == NULL || o->border_differentiable[b];
-        back = back && find(s, "BI", b, 0) >= 0 && find(s, "BI", b + 1, 0) >= 0;
+        back = back && slow_find(s, "BI", b, 0) >= 0 && slow_find(s, "BI", b + 1, 0) >= 0;
         if (differ(s, b, b + 1)) bytes += border(s, b) * (back ? 2 : 1);
     }
     for (uint32_t k = 0; k < o->skip_count; k++) bytes += skip_moves(s, &o->skips[k]);
     bytes *= s->table->micro_batch_count * s->replicas;
     for (uint32_t t = 0; s->shared != NULL && t < s->table->stage_count; t++)
         for (uint32_t k = 0; k < s->replicas; k++)
-            bytes += k == t / s->each ? 0 : slice(s, false, t, k) + slice(s, true, t, t / s->each);
+            bytes += k == t / s->each
+                         ? 0
+                         : slow_slice(s, false, t, k) + slow_slice(s, true, t, t / s->each);
     return bytes;
 }
 
@@ -663,94 +627,20 @@ static double busy_of(const struct slow *s, uint32_t w) {
     return busy;
 }
 
-static void add_action(struct slow *s, struct weir_action action, uint32_t stage, uint8_t kind) {
-    action.stage = (uint16_t)stage;
-    action.kind = kind;
-    s->actions[s->all.action_count++] = action;
-}
-
-/* N before the first U, from the highest stage on. */
-static void expand(struct slow *s) {
-    const struct weir_table *own = s->options->table;
-    s->all = (struct weir_table){.stage_count = s->replicas * s->each,
-                                 .worker_count = s->replicas * own->worker_count,
-                                 .micro_batch_count = own->micro_batch_count,
-                                 .lines = s->rows,
-                                 .actions = s->actions};
-    for (uint32_t w = 0; w < s->all.worker_count; w++) {
-        bool normed = false;
-        s->rows[w] = s->all.action_count;
-        uint32_t base = w / own->worker_count * s->each, row = w % own->worker_count;
-        for (uint32_t a = own->lines[row]; a < own->lines[row + 1]; a++) {
-            const struct weir_action action = own->actions[a];
-            for (uint32_t t = s->each; action.kind == WEIR_KIND_U && !normed && t-- > 0;)
-                for (uint32_t b = a; b < own->lines[row + 1]; b++)
-                    if (own->actions[b].stage == t) add_action(s, action, base + t, WEIR_KIND_N);
-            normed |= action.kind == WEIR_KIND_U;
-            add_action(s, action, base + action.stage, action.kind);
-        }
-        s->rows[w + 1] = s->all.action_count;
-    }
-    if (s->replicas > 1) s->table = &s->all;
-}
-
-/* How many sums there are of the groups under a node of their tree. */
-static uint32_t count_sums(const uint32_t *done, const uint32_t *all, uint32_t groups) {
-    uint32_t whole = 0;
-    for (uint32_t g = 0; g < groups; g++) whole += done[g] == all[g];
-    if (groups == 1) return done[0] > 0;
-    if (whole == groups) return 1;
-    return count_sums(done, all, groups / 2) +
-           count_sums(done + groups / 2, all + groups / 2, groups / 2);
-}
-
-/* What a stage's gradients do to its groups' sums. */
-static void sum_stage(struct slow *s, uint32_t stage) {
-    uint32_t groups = s->shared->groups, count = s->table->micro_batch_count;
-    uint32_t size = (count + groups - 1) / groups, done[16] = {0}, begun[16], all[16] = {0};
-    for (uint32_t i = 0; i < count; i++) all[i / size] += 2; /* a half is a gradient under way */
-    for (uint32_t a = 0; a < s->table->action_count; a++) {
-        const struct weir_action *action = &s->table->actions[a];
-        bool counts = strchr("BW", weir__kinds[action->kind].letter) != NULL;
-        if (action->stage != stage || !counts) continue;
-        uint32_t before = count_sums(done, all, groups);
-        memcpy(begun, done, sizeof begun);
-        begun[action->micro_batch / size] += 1;
-        uint32_t with = count_sums(begun, all, groups);
-        done[action->micro_batch / size] += 2;
-        uint32_t after = count_sums(done, all, groups);
-        s->sums_begun[a] = with - (before > 0 ? before : 1);
-        s->sums_added[a] = with - after;
-    }
-}
-
-static void share_seconds(struct slow *s, uint32_t a) {
-    const struct weir_action *action = &s->table->actions[a];
-    uint32_t stage = action->stage, replica = stage / s->each;
-    const uint64_t *list = s->shared->gradient_bytes;
-    uint64_t bytes = list != NULL ? list[stage % s->each] : 0,
-             own = slice(s, false, stage, replica);
-    s->seconds[a] += (double)(s->sums_added[a] * bytes) * s->shared->add_seconds_per_byte;
-    if (s->replicas == 1 || find(s, "BW", stage, 0) < 0) return;
-    if (action->kind == WEIR_KIND_N)
-        s->seconds[a] += (s->replicas - 1) * (double)own * s->shared->add_seconds_per_byte;
-    if (action->kind == WEIR_KIND_U && bytes > 0) s->seconds[a] *= (double)own / (double)bytes;
-}
-
 static void begin_all(struct slow *s) {
     s->shared = s->options->shared;
     s->table = s->options->table;
     s->replicas = s->shared != NULL ? s->shared->replicas : 1;
     s->each = s->table->stage_count;
-    if (s->replicas > 1) expand(s);
-    for (uint32_t t = 0; s->shared != NULL && t < s->table->stage_count; t++) sum_stage(s, t);
+    if (s->replicas > 1) slow_expand(s);
+    for (uint32_t t = 0; s->shared != NULL && t < s->table->stage_count; t++) slow_sum_stage(s, t);
     for (uint32_t a = 0; a < s->table->action_count; a++) {
         const struct weir_action *action = &s->table->actions[a];
         const double *seconds = s->options->kind_seconds;
         if (s->options->stage_seconds != NULL)
             seconds = &s->options->stage_seconds[action->stage % s->each * WEIR_KIND_COUNT];
         s->seconds[a] = seconds[action->kind];
-        if (s->shared != NULL) share_seconds(s, a);
+        if (s->shared != NULL) slow_share_seconds(s, a);
     }
 }
 
