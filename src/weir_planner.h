@@ -256,19 +256,20 @@ struct weir_planner_parts {
     double imbalance; /**< idle for stages that differ; may be negative */
     double copies;    /**< idle for crossings */
     double host;      /**< idle for starting tasks */
+    double shared;    /**< behind the last backward, for gradients and parameters of replicas */
 };
 
 /** A pipeline that was tried. */
 struct weir_planner_choice {
-    const char *schedule; /**< of weir_schedule_name */
-    uint32_t stages, workers, micro_batches;
-    const uint32_t *balance;                /**< [stages]: layers */
-    const enum weir_checkpoint *checkpoint; /**< [stages] */
+    const char *schedule;                    /**< of weir_schedule_name */
+    uint32_t stages, workers, micro_batches; /**< of a replica */
+    const uint32_t *balance;                 /**< [stages]: layers */
+    const enum weir_checkpoint *checkpoint;  /**< [stages] */
     bool recompute_late;
-    double step;                     /**< predicted seconds */
-    uint64_t bytes;                  /**< of the worker that needs most */
-    bool exact;                      /**< `bytes` is what `memory` said, not an estimate */
-    bool fits;                       /**< within the limit */
+    double step;    /**< predicted seconds; with replicas until all of them have all parameters */
+    uint64_t bytes; /**< of the worker that needs most */
+    bool exact;     /**< `bytes` is what `memory` said, not an estimate */
+    bool fits;      /**< within the limit */
     struct weir_planner_parts parts; /**< of winner, runner-up and plain; else 0 */
     double bubble;                   /**< as in struct weir_prediction; where `parts` is filled */
     uint64_t moved_bytes;            /**< between workers in a step; where `parts` is filled */
@@ -313,9 +314,14 @@ struct weir_planner_options {
                             (0.01: a hundredth), the winner is the smallest, of `micro_batches`
                             where there is one; 0 … 1 */
     struct weir_link_cost link;          /**< between workers */
-    const struct weir_rank_links *ranks; /**< between workers of different ranks; NULL: one
-                                              process */
-    double host_seconds;                 /**< before each action */
+    const struct weir_rank_links *ranks; /**< between workers of different ranks, of all replicas;
+                                              NULL: one process, or one for each */
+    /** What replicas and groups of gradients cost, but for the bytes, which the stages' are; NULL:
+     * one of each. Everything else here is of one replica. Both decide no more than is said here:
+     * whether another number of replicas is better, or other groups (which decide bits), two
+     * searches tell. */
+    const struct weir_shared_costs *shared;
+    double host_seconds; /**< before each action */
     enum weir_planner_effort effort;
     weir_planner_memory_fn *memory; /**< NULL: estimates decide */
     void *memory_context;

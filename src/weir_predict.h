@@ -42,8 +42,8 @@
  *
  * Speed: 17 million actions of 1f1b a second on one core of a Zen 4 (bench_simulate). Memory beside
  * the table: 16 bytes per (stage, micro-batch), and as many per action where `start` and `end` are
- * wanted. Over ranks it takes about three times as long, for messages want an order, and twice the
- * memory.
+ * wanted. Over ranks it takes about four times as long, for messages want an order, and three times
+ * the memory. Replicas take as long, and as much, as so many tables.
  */
 #ifndef WEIR_PREDICT_PUBLIC_H
 #define WEIR_PREDICT_PUBLIC_H
@@ -67,8 +67,10 @@ struct weir_link_cost {
 /** Workers on several processes, as struct weir_world deals them out: rank r of R has the workers w
  * with w * R / workers == r, rounded down. What crosses between ranks takes the bytes' time on the
  * sender's way out, one message after the other in the order in which their producers end (of one
- * producer: the border, then skips in their order and by reader); the next may begin when the
- * latency is still to come, as in LogGP (Alexandrov et al. 1995). Between hosts the way out is the
+ * producer: the border, then skips in their order and by reader); from one worker to another,
+ * though, messages go in the order in which they are read, and one that is made before its turn
+ * waits for it. The next may begin when the latency is still to come, as in LogGP (Alexandrov et
+ * al. 1995). Between hosts the way out is the
  * host's, which its ranks share, as they share its network card; within one the rank's own. What a
  * worker reads of a skip in several stages crosses once. */
 struct weir_rank_links {
@@ -76,6 +78,27 @@ struct weir_rank_links {
     const struct weir_link_cost *costs; /**< [from * rank_count + to]; from = to is not read */
     const uint32_t
         *hosts; /**< [rank]: its host's number, below rank_count; NULL: each has its own */
+};
+
+/** What stages share (weir_shared.h): groups of gradients, and replicas of the table's pipe. All
+ * replicas run the table with the same costs, each on ranks of its own.
+ *
+ * A group's sum is added to another's in the gradient's action that completes it; all but the first
+ * are memory of their own until then. When the last gradient of a stage is complete each slice goes
+ * to the replica that owns it, to the lowest replica first; on one rank the highest stage goes
+ * first, and a lower one behind it. The owner's norm adds up what has arrived (which is memory from
+ * the last gradient on) and takes what N takes, every update waits for all norms, and an update
+ * takes the slice's part of what U takes. Then the slice's parameters go to all others, in the
+ * order of the rank's updates. These are messages between ranks as others; where there are no
+ * `ranks`, each replica is one, and they do not hinder each other. A slice is cut from all of a
+ * stage's bytes at once, and what else ranks tell each other (norms, losses) takes no time. */
+struct weir_shared_costs {
+    uint32_t replicas;              /**< at least 1; they divide ranks->rank_count */
+    uint32_t groups;                /**< of a replica's micro-batches: a power of two, none empty */
+    const uint64_t *gradient_bytes; /**< [stage_count]: of one group; NULL: 0 */
+    const uint64_t *parameter_bytes; /**< [stage_count]: that learn; NULL: as gradient_bytes */
+    double add_seconds_per_byte;     /**< of adding so many bytes to as many others */
+    struct weir_link_cost link;      /**< between replicas, where there are no `ranks` */
 };
 
 /** Everything is borrowed for the call only. Times are seconds, finite and not negative. */
@@ -94,11 +117,12 @@ struct weir_simulate_options {
 
     struct weir_link_cost link; /**< between different workers; within one, crossing is free */
     const struct weir_link_cost *links;  /**< or by [from * worker_count + to], if not NULL */
-    const struct weir_rank_links *ranks; /**< these between workers of different ranks instead;
-                                              NULL: one process */
-    const uint64_t *border_bytes;        /**< [stage_count - 1], of one micro-batch; NULL: 0 */
-    const bool *border_differentiable;   /**< [stage_count - 1]; NULL: all. The gradient is as large
-                                              as the value */
+    const struct weir_rank_links *ranks; /**< these between workers of different ranks instead, of
+                                              all replicas; NULL: one process, or one for each */
+    const struct weir_shared_costs *shared; /**< NULL: one replica, one group */
+    const uint64_t *border_bytes;           /**< [stage_count - 1], of one micro-batch; NULL: 0 */
+    const bool *border_differentiable; /**< [stage_count - 1]; NULL: all. The gradient is as large
+                                            as the value */
     /** As the portals carry them: straight from the source to each *worker* that reads, once. The
      * gradient goes from reader to reader in descending order, then to the source. */
     uint32_t skip_count;
@@ -111,7 +135,8 @@ struct weir_simulate_options {
 
     /** What else must have ended before action a starts, of any worker: the actions
      * order_from[order_begin[a]] to order_from[order_begin[a + 1] - 1]. A run's memory gives such
-     * orders, where what one worker writes takes the place of what another one read. NULL: none. */
+     * orders, where what one worker writes takes the place of what another one read. NULL: none,
+     * as with several replicas it must be. */
     const uint32_t *order_begin; /**< [action_count + 1] */
     const uint32_t *order_from;
 
@@ -136,26 +161,28 @@ struct weir_predicted_worker {
     double busy, idle, dependency, copy, imbalance, host;
     double window;             /**< last end - first start, of actions in the step */
     uint64_t peak_activations; /**< see below */
-    uint64_t peak_bytes;       /**< saved_bytes and kept_bytes, most at once */
+    uint64_t peak_bytes;       /**< saved_bytes and kept_bytes, and what `shared` adds to a stage's
+                                    gradients, most at once */
 };
 
 /** A predicted step. Times begin with the first action's start. N and U are left out of everything
  * but `total`, `start` and `end`. One stage's saved activation of one micro-batch counts 1 from
  * the start of its F to the end of its B or W; what ends at an instant is freed before what starts
- * then; stages that the table has no B or W of save nothing. */
+ * then; stages that the table has no B or W of save nothing. With several replicas the lists have
+ * all of them, one behind the other, and the numbers count all. */
 struct weir_prediction {
     double step;          /**< makespan */
-    double total;         /**< the same with N and U */
+    double total;         /**< the same with N, U and what replicas send each other */
     uint64_t actions;     /**< in the step */
     double bubble;        /**< 1 - sum of busy / (workers * step) */
     double bubble_steady; /**< the largest (window - busy) / window of the workers */
     uint64_t moved_bytes; /**< between workers in a step: borders, skips and their gradients */
     uint64_t transfers;   /**< so many crossings */
     uint32_t skip_copies; /**< of them, skips' values going to another worker, per micro-batch */
-    uint32_t worker_count, stage_count;
-    const struct weir_predicted_worker *workers;
-    const uint64_t *stage_peak_activations;
-    const double *start, *end; /**< by action of the table, or NULL */
+    uint32_t worker_count, stage_count, replicas; /**< of the table, and how many run it */
+    const struct weir_predicted_worker *workers;  /**< [replicas * worker_count] */
+    const uint64_t *stage_peak_activations;       /**< [replicas * stage_count] */
+    const double *start, *end;                    /**< [replicas * actions of the table], or NULL */
 };
 
 struct weir_simulator;

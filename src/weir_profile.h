@@ -179,9 +179,12 @@ int weir_profile_scale(const struct weir_model *model, const struct weir_net_opt
                        const struct weir_profile *const *known, uint32_t count,
                        struct weir_faults *faults, struct weir_profile **profile);
 
-/** Numbers of micro-batches that are worth trying beside that of the net's own chunks: ascending
- * divisors of its rows near half as many as workers, as many, twice … 16 times as many. Returns how
- * many there are; none without rows or chunks. */
+/** How many micro-batches of a mini-batch the net's first replica has, which has the most. */
+uint32_t weir_net_micro_batches(const struct weir_net_options *net);
+/** Numbers of micro-batches, of all replicas, that are worth trying beside that of the net's own
+ * chunks: ascending divisors of its rows near half as many as a replica's workers for each, as
+ * many, twice … 16 times as many, in groups of one size. Returns how many there are; none without
+ * rows or chunks. */
 #define WEIR_NET_CHUNKS_MOST 6
 uint32_t weir_net_chunks(const struct weir_net_options *net, uint32_t counts[WEIR_NET_CHUNKS_MOST]);
 
@@ -190,14 +193,20 @@ uint32_t weir_net_chunks(const struct weir_net_options *net, uint32_t counts[WEI
  * where one of them is a CPU, over its PCIe. */
 struct weir_link_cost weir_net_link(const struct weir_net_options *net);
 
+/** What the net's replicas and groups are taken to cost, without measuring: where no links between
+ * ranks are known all are on one host, and memory gives a core 10 GB/s. Without bytes. */
+void weir_net_shared(const struct weir_net_options *net, struct weir_shared_costs *shared);
+
 /** Searches for the pipeline of a net. Of `net` rows, chunks, workers (0: its stages), threads,
- * dtype, optimizer and such count; stages, balance, schedule, checkpoint modes and recompute are
- * what is searched, and memory_limit is not looked at. Of `search` costs, workers, micro_batches,
- * scales and memory are filled in here; what is fixed, effort and limit are the caller's, and so is
- * which other numbers of micro-batches may be chosen, with their costs (`others`: what scatter
- * makes of the rows). A link of 0 is taken as weir_net_link's. Bytes are those of a net with a
- * memory limit, which keeps nothing just to save time (packed weights). Statuses and the result as
- * of weir_planner_search. Each ask for memory compiles the stages anew: milliseconds. */
+ * dtype, optimizer, replicas, groups and such count; stages, balance, schedule, checkpoint modes
+ * and recompute are what is searched, and memory_limit is not looked at. Of `search` costs,
+ * workers, micro_batches, scales and memory are filled in here; what is fixed, effort and limit are
+ * the caller's, and so is which other numbers of micro-batches may be chosen, with their costs
+ * (`others`: what scatter makes of the rows; of one replica). A link of 0 is taken as
+ * weir_net_link's, `shared` of NULL as weir_net_shared's. The choice's workers and micro-batches
+ * are of one replica. Bytes are those of a net with a memory limit, which keeps nothing just to
+ * save time (packed weights). Statuses and the result as of weir_planner_search. Each ask for
+ * memory compiles the stages anew: milliseconds. */
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
                     const struct weir_net_options *net, const struct weir_layer_costs *costs,
                     const struct weir_planner_options *search, struct weir_faults *faults,

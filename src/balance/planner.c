@@ -41,7 +41,8 @@ bool weir__planner_is_quick(const struct weir_planner_options *options) {
     uint32_t most = options->micro_batches;
     for (uint32_t i = 0; i < options->other_count; i++)
         if (options->others[i].micro_batches > most) most = options->others[i].micro_batches;
-    bool large = (uint64_t)options->workers * most > CELLS_LARGE;
+    uint64_t replicas = options->shared != NULL ? options->shared->replicas : 1;
+    bool large = replicas * options->workers * most > CELLS_LARGE;
     return large || options->effort == WEIR_PLANNER_QUICK;
 }
 
@@ -58,6 +59,7 @@ static bool take_room(struct weir_planner *planner) {
     planner->table_modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
     planner->saved = weir__pool_take(pool, stages, sizeof(uint64_t));
     planner->kept = weir__pool_take(pool, stages, sizeof(uint64_t));
+    planner->gradients = weir__pool_take(pool, stages, sizeof(uint64_t));
     planner->lasting = weir__pool_take(pool, workers, sizeof(uint64_t));
     planner->largest = weir__pool_take(pool, workers, sizeof(uint64_t));
     planner->no_backward = weir__pool_take(pool, stages, sizeof(bool));
@@ -124,7 +126,12 @@ int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_
     planner->chunk_count = 0;
     planner->tries = planner->asks = 0;
     planner->status = WEIR_OK;
-    return take_room(planner) ? take_all_chunks(planner) : WEIR_ERR_OUT_OF_MEMORY;
+    planner->replicas = options->shared != NULL ? options->shared->replicas : 1;
+    if (!take_room(planner)) return WEIR_ERR_OUT_OF_MEMORY;
+    if (options->shared != NULL) planner->shared = *options->shared;
+    planner->shared.gradient_bytes = planner->gradients;
+    planner->shared.parameter_bytes = NULL;
+    return take_all_chunks(planner);
 }
 
 void weir__planner_end(struct weir_planner *planner) {
@@ -197,7 +204,12 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
         check_fixed(options, &own);
     if (!(options->step_slack >= 0 && options->step_slack <= 1))
         weir_faults_add(&own, "a slack of %g: give 0 to 1", options->step_slack);
-    if (options->ranks != NULL) weir__check_rank_links(options->ranks, options->workers, &own);
+    uint32_t replicas = options->shared != NULL ? options->shared->replicas : 1;
+    if (options->ranks != NULL)
+        weir__check_rank_links(options->ranks, replicas * options->workers, &own);
+    if (replicas == 0 || (options->ranks != NULL && options->ranks->rank_count % replicas != 0))
+        weir_faults_add(&own, "%u replica%s of the ranks: give a number that divides theirs",
+                        replicas, weir__s(replicas));
     check_chunks(options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
@@ -364,19 +376,21 @@ static struct weir_planner_choice choice_of(const struct weir_planner *planner,
 static void fill_parts(const struct weir_planner *planner, const struct weir__try *tried,
                        const struct weir_prediction *prediction,
                        struct weir_planner_choice *choice) {
-    assert(prediction->worker_count == planner->options->workers);
+    uint32_t workers = prediction->worker_count, all = workers * prediction->replicas;
+    assert(workers == planner->options->workers);
     struct weir_planner_parts *parts = &choice->parts;
     double busy = 0;
-    for (uint32_t w = 0; w < prediction->worker_count; w++) {
+    for (uint32_t w = 0; w < all; w++) {
         const struct weir_predicted_worker *worker = &prediction->workers[w];
         busy += worker->busy;
-        parts->bubble += worker->dependency / prediction->worker_count;
-        parts->imbalance += worker->imbalance / prediction->worker_count;
-        parts->copies += worker->copy / prediction->worker_count;
-        parts->host += worker->host / prediction->worker_count;
+        parts->bubble += worker->dependency / all;
+        parts->imbalance += worker->imbalance / all;
+        parts->copies += worker->copy / all;
+        parts->host += worker->host / all;
     }
-    parts->recompute = weir__planner_recompute_time(planner, tried) / prediction->worker_count;
-    parts->work = busy / prediction->worker_count - parts->recompute;
+    parts->recompute = weir__planner_recompute_time(planner, tried) / workers;
+    parts->work = busy / all - parts->recompute;
+    parts->shared = planner->replicas > 1 ? prediction->total - prediction->step : 0;
     choice->bubble = prediction->bubble;
     choice->moved_bytes = prediction->moved_bytes;
 }

@@ -75,10 +75,12 @@ struct weir_planner {
     uint32_t *sizes;             /**< [stages_most]: room for a partition */
     enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
     bool late;                   /**< recompute of the coming tries */
-    uint64_t *saved, *kept;      /**< [stages_most]: for the simulator */
-    uint64_t *lasting, *largest; /**< [workers]: for the estimate */
-    struct weir__share *shares;  /**< [stages_most]: for a bound */
-    bool *no_backward;           /**< [stages_most]: the present table's */
+    uint32_t replicas;
+    struct weir_shared_costs shared;    /**< for the simulator */
+    uint64_t *saved, *kept, *gradients; /**< [stages_most]: for it too */
+    uint64_t *lasting, *largest;        /**< [workers]: for the estimate */
+    struct weir__share *shares;         /**< [stages_most]: for a bound */
+    bool *no_backward;                  /**< [stages_most]: the present table's */
     enum weir_checkpoint *table_modes;
     struct weir_table *table; /**< the last try's, or NULL */
     uint32_t table_shape;
@@ -114,6 +116,12 @@ int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint3
  * NULL: whatever they are. */
 double weir__planner_bound(struct weir_planner *planner, uint32_t shape,
                            const enum weir_checkpoint *modes);
+
+/** What a stage has as long as the pipe lives: of the optimizer's state its replica's part. */
+static inline uint64_t weir__planner_lasting(const struct weir_planner *planner,
+                                             const struct weir_stage_cost *stage) {
+    return stage->parameters + stage->gradients + stage->optimizer / planner->replicas;
+}
 
 /** Whether checkpoint modes are not fixed. */
 bool weir__planner_modes_are_free(const struct weir_planner *planner);

@@ -90,8 +90,7 @@ uint64_t weir__planner_least(const struct weir_planner *planner, const struct we
         uint64_t bytes = saved_peak(planner, tried, w);
         for (uint32_t s = 0; s < shape->stages; s++) {
             const struct weir_stage_cost *stage = &planner->costs->list[s];
-            if (shape->workers[s] == w)
-                bytes += stage->parameters + stage->gradients + stage->optimizer;
+            if (shape->workers[s] == w) bytes += weir__planner_lasting(planner, stage);
         }
         if (bytes > most) most = bytes;
     }

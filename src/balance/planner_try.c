@@ -104,7 +104,7 @@ static uint64_t estimate_of(struct weir_planner *planner, const struct weir__sha
     for (uint32_t s = 0; s < shape->stages; s++) {
         const struct weir_stage_cost *stage = &planner->costs->list[s];
         uint32_t w = shape->workers[s];
-        planner->lasting[w] += stage->parameters + stage->gradients + stage->optimizer;
+        planner->lasting[w] += weir__planner_lasting(planner, stage);
         if (planner->largest[w] < stage->workspace) planner->largest[w] = stage->workspace;
     }
     add_gradients(planner, shape);
@@ -128,11 +128,14 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
                                            chunks->micro_batches, &simulated);
     if (status != WEIR_OK) return status;
     fill_kept(planner);
+    for (uint32_t s = 0; s < planner->costs->stage_count; s++)
+        planner->gradients[s] = planner->costs->list[s].gradients;
     simulated.table = planner->table;
     simulated.micro_batch_scale = chunks->scale;
     simulated.host_seconds = options->host_seconds;
     simulated.link = options->link;
     simulated.ranks = options->ranks;
+    if (options->shared != NULL) simulated.shared = &planner->shared;
     simulated.saved_bytes = planner->saved;
     simulated.kept_bytes = planner->kept;
     simulated.recompute_late = tried->late;
@@ -157,9 +160,10 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
     if (status != WEIR_OK) return status;
     status = simulate(planner, tried, prediction != NULL, &own);
     if (status != WEIR_OK) return status;
-    spend(planner, planner->table->action_count + UINT64_C(200)); /* fixed costs, as actions */
+    /* fixed costs, as actions */
+    spend(planner, planner->replicas * (uint64_t)planner->table->action_count + UINT64_C(200));
     planner->tries++;
-    *step = own.step;
+    *step = planner->replicas > 1 ? own.total : own.step;
     *estimate = estimate_of(planner, shape, &own);
     if (prediction != NULL) *prediction = own;
     return WEIR_OK;

@@ -84,6 +84,11 @@ uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 uint32_t weir__table_longest_line(const struct weir_table *table);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
+/** The stages that the workers [first, end) update, as their lines do: first what each of them
+ * updates first, of the last worker and so on. Into `stages`, with room for all; how many. Replicas
+ * send each other parameters in this order. */
+uint32_t weir__table_updates(const struct weir_table *table, uint32_t first, uint32_t end,
+                             uint32_t *stages);
 /** Whether each stage adds its gradients up by ascending micro-batches. */
 bool weir__table_is_ascending(const struct weir_table *table);
 /** Whether it has I and W. */
@@ -110,6 +115,12 @@ void weir__table_begin(struct weir__table_builder *builder, const struct weir_al
 void weir__table_line(struct weir__table_builder *builder);
 void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
                      uint32_t micro_batch);
+/** A worker's line of a table, its stages `offset` higher; where it has no N, an N of each U's
+ * stage before the first U: a norm is known before any parameter changes. `replicas`: N in
+ * descending order of stages, so that a tie's owner takes its norm behind the other uses' stages.
+ */
+void weir__table_add_line(struct weir__table_builder *builder, const struct weir_table *table,
+                          uint32_t worker, uint32_t offset, bool replicas);
 /** *table is the caller's. Cleans the builder up in every case. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__table_finish(struct weir__table_builder *builder, struct weir_table **table);
 /** Cleans the builder up without a table. */

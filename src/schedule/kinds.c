@@ -80,7 +80,9 @@ const struct weir_link_cost *weir__link_between(const struct weir_simulate_optio
         return &ranks->costs[(size_t)weir__dealt_rank(ranks->rank_count, worker_count, from) *
                                  ranks->rank_count +
                              weir__dealt_rank(ranks->rank_count, worker_count, to)];
-    return costs->links != NULL ? &costs->links[(size_t)from * worker_count + to] : &costs->link;
+    uint32_t each = costs->shared != NULL ? worker_count / costs->shared->replicas : worker_count;
+    if (costs->links == NULL || from / each != to / each) return &costs->link;
+    return &costs->links[(size_t)(from % each) * each + to % each];
 }
 
 double weir__copy_seconds(const struct weir_simulate_options *costs, uint32_t worker_count,

@@ -62,6 +62,47 @@ void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, u
         .micro_batch = micro_batch, .stage = (uint16_t)stage, .kind = (uint8_t)kind};
 }
 
+/* Where a line's N and U begin, behind everything else. */
+static uint32_t tail_of(const struct weir_table *table, uint32_t worker) {
+    uint32_t at = table->lines[worker + 1];
+    while (at > table->lines[worker] && !weir__kinds[table->actions[at - 1].kind].per_micro_batch)
+        at--;
+    return at;
+}
+
+/* The highest stage below `bound` of the actions, or UINT32_MAX. */
+static uint32_t highest_below(const struct weir_action *actions, uint32_t count, uint32_t bound) {
+    uint32_t found = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        if (actions[i].stage < bound && (found == UINT32_MAX || actions[i].stage > found))
+            found = actions[i].stage;
+    return found;
+}
+
+static void add_norms(struct weir__table_builder *builder, const struct weir_action *updates,
+                      uint32_t count, uint32_t offset, bool replicas) {
+    uint32_t stage = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        stage = replicas ? highest_below(updates, count, stage) : updates[i].stage;
+        if (stage == UINT32_MAX) return;
+        weir__table_add(builder, WEIR_KIND_N, stage + offset, 0);
+    }
+}
+
+void weir__table_add_line(struct weir__table_builder *builder, const struct weir_table *table,
+                          uint32_t worker, uint32_t offset, bool replicas) {
+    uint32_t tail = tail_of(table, worker), end = table->lines[worker + 1];
+    bool has_norms = tail < end && table->actions[tail].kind == WEIR_KIND_N;
+    assert(builder->stage_count >= table->stage_count + offset);
+    weir__table_line(builder);
+    for (uint32_t a = table->lines[worker]; a < end; a++) {
+        const struct weir_action *action = &table->actions[a];
+        if (a == tail && !has_norms) add_norms(builder, action, end - tail, offset, replicas);
+        weir__table_add(builder, (enum weir_kind)action->kind, action->stage + offset,
+                        action->micro_batch);
+    }
+}
+
 void weir__table_abandon(struct weir__table_builder *builder) {
     weir__release(builder->allocator, builder->actions, builder->capacity,
                   sizeof *builder->actions);
@@ -143,6 +184,22 @@ void weir__table_workers(const struct weir_table *table, uint32_t *out) {
             out[table->actions[a].stage] = w;
         }
     }
+}
+
+uint32_t weir__table_updates(const struct weir_table *table, uint32_t first, uint32_t end,
+                             uint32_t *stages) {
+    uint32_t count = 0, before = UINT32_MAX;
+    assert(first <= end && end <= table->worker_count);
+    for (uint32_t place = 0; count != before; place++) {
+        before = count;
+        for (uint32_t w = end; w-- > first;) {
+            uint32_t at = tail_of(table, w);
+            while (at < table->lines[w + 1] && table->actions[at].kind == WEIR_KIND_N) at++;
+            if (at + place < table->lines[w + 1])
+                stages[count++] = table->actions[at + place].stage;
+        }
+    }
+    return count;
 }
 
 /* How one stage adds up. */

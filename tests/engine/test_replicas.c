@@ -3,10 +3,12 @@
  * Goal: how many replicas share a mini-batch changes no bit, each has its slices of the optimizer's
  * state, and what one suffers all learn. Method: random models, tables, checkpoints and groups on
  * replicas of one to three ranks that are threads, with messages as late and in as hostile an order
- * as MPI allows; what all end with is compared with the reference, bit for bit.
+ * as MPI allows; what all end with is compared with the reference, bit for bit. Messages go in the
+ * order that the simulator gives them (weir_predict.h).
  */
 #include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
+#include "pipe/run/ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -239,6 +241,76 @@ static void run_one(uint32_t number, uint32_t replicas) {
 static void test_any_number_of_replicas_gives_the_reference_bits(void) {
     for (uint32_t number = 0; number < RUNS && !test_has_failed(); number++)
         run_one(number, UINT32_C(1) << number % 3);
+}
+
+/* ---- order ---- */
+
+/* Where a message stands among those behind a stage's action, the less the earlier: gradients from
+ * the highest stage on; parameters by the place of the update in its line, then from the last
+ * worker on. */
+static uint32_t turn_of(const struct weir__row_plan *plan, uint32_t action) {
+    const struct weir_table *table = plan->table;
+    uint32_t stage = table->actions[action].stage, worker = plan->stage_worker[stage], place = 0;
+    if (table->actions[action].kind != WEIR_KIND_U) return table->stage_count - stage;
+    for (uint32_t a = table->lines[worker]; a < action; a++)
+        place += table->actions[a].kind == WEIR_KIND_U;
+    return (place + 1) * table->worker_count + table->stage_count - worker;
+}
+
+/* Within a replica: the first action that reads it, which is R where that waits for gradients. */
+static uint32_t turn_in_lane(const struct weir__row_plan *plan, uint32_t action) {
+    const struct weir_table *table = plan->table;
+    const struct weir_action *reader = &table->actions[action];
+    uint32_t first = action;
+    bool waits = run.options.recompute_late && weir__reads(reader->kind, WEIR__OUTPUT_GRADS);
+    for (uint32_t a = table->lines[plan->stage_worker[reader->stage]]; waits && a < action; a++)
+        if (table->actions[a].kind == WEIR_KIND_R && table->actions[a].stage == reader->stage &&
+            table->actions[a].micro_batch == reader->micro_batch)
+            first = a;
+    return first;
+}
+
+static void expect_order(const struct weir__row_plan *plan, const struct weir__port *port) {
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < port->count && !test_has_failed(); i++) {
+        uint32_t turn = port->items != NULL
+                            ? turn_of(plan, port->items[i].action)
+                            : turn_in_lane(plan, plan->copies[port->copies[i]].action);
+        if (i == port->body_count && port->items != NULL) before = 0;
+        EXPECT(turn >= before);
+        before = turn;
+    }
+}
+
+static int look_at_messages(void *context, struct weir_world *world) {
+    struct rank *rank = &((struct rank *)context)[world->rank];
+    struct weir_pipe *pipe = NULL;
+    int status = build(rank, world, &pipe);
+    for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++) {
+        const struct weir__row_plan *plan = pipe->prepared[i];
+        for (uint32_t l = 0; l < weir__port_count(plan); l++) {
+            const struct weir__port *port = plan->bound.ports[l];
+            if (port == NULL) continue;
+            expect_order(plan, port);
+            rank->done += port->count;
+        }
+    }
+    weir_pipe_destroy(pipe);
+    return status;
+}
+
+/* Else a prediction over links queues what an engine sends otherwise. */
+static void test_messages_go_in_the_order_that_is_simulated(void) {
+    uint32_t messages = 0;
+    for (uint32_t number = 0; number < RUNS && !test_has_failed(); number++) {
+        uint32_t count = choose(number % 2 == 0 ? 2 : 4);
+        open_ranks(count);
+        EXPECT_STATUS(run_ranks(count, look_at_messages), WEIR_OK);
+        for (uint32_t r = 0; r < count; r++) messages += ranks[r].done;
+        close_ranks(count);
+        if (test_has_failed()) engine_random_describe(&run, number);
+    }
+    EXPECT(messages > RUNS);
 }
 
 /* ---- directed ---- */
@@ -515,6 +587,7 @@ static void test_ranks_that_differ_in_groups_are_refused(void) {
 }
 
 WEIR_TEST_SUITE(replicas, TEST(any_number_of_replicas_gives_the_reference_bits),
+                TEST(messages_go_in_the_order_that_is_simulated),
                 TEST(ties_over_ranks_of_replicas_give_the_reference_bits),
                 TEST(a_failure_on_one_replica_is_told_on_all_and_changes_nothing),
                 TEST(a_combine_that_fails_on_one_replica_is_told_on_all),

@@ -131,7 +131,7 @@ static void expect_planned(const struct weir_model *model, struct weir_net_optio
     uint64_t most = 0;
     weir_net_choose(choice, &net);
     net.pipe.memory_limit = UINT64_MAX; /* nothing is kept just to save time */
-    EXPECT_EQ_UINT(weir__chunk_count(net.pipe.rows, net.pipe.chunks), choice->micro_batches);
+    EXPECT_EQ_UINT(weir_net_micro_batches(&net), choice->micro_batches);
     CHECK_OK(weir_net_plan(model, &net, NULL, &plan));
     for (uint32_t d = 0; d < plan->device_count; d++)
         if (plan->devices[d].total > most) most = plan->devices[d].total;
@@ -187,6 +187,52 @@ static void test_chunks_are_chosen_by_their_times(void) {
         EXPECT_EQ_UINT(choose_chunks(models[i], 3.0), 8);
         weir_model_destroy(models[i]);
     }
+}
+
+/* ---- replicas ---- */
+
+/* As many bytes as are planned, of a replica; a step that ends when all have all parameters, and
+ * whose parts add up to it. What is sent for nothing is for nothing, or it takes its time. */
+static void test_replicas_are_searched_as_they_are_planned(void) {
+    struct weir_model *model = gpt_model(false, 0);
+    struct weir_net_options net = profile_options(ROWS, 8).net;
+    struct weir_planner_options search = WEIR_PLANNER_OPTIONS_INIT;
+    struct weir_shared_costs shared;
+    struct weir_profile *profile = NULL;
+    struct weir_planner *planner = NULL;
+    struct weir_planner_result result;
+    uint32_t counts[WEIR_NET_CHUNKS_MOST];
+    net.pipe.workers = 2;
+    net.pipe.replicas = 2;
+    net.pipe.gradient_groups = 4;
+    EXPECT_EQ_UINT(weir_net_micro_batches(&net), 4);
+    for (uint32_t i = weir_net_chunks(&net, counts); i-- > 0;) EXPECT_EQ_UINT(counts[i] % 4, 0);
+    CHECK_OK(weir_profile_estimate(model, &net, NULL, &profile));
+    CHECK_OK(weir_planner_new(test_allocator(), &planner));
+    weir_net_shared(&net, &shared);
+    EXPECT_EQ_UINT(shared.groups, 2);
+    search.shared = &shared;
+    double steps[2];
+    for (int slow = 0; slow < 2; slow++) {
+        shared.link = (struct weir_link_cost){slow, 0.0};
+        CHECK_OK(weir_net_search(planner, model, &net, &profile->costs, &search, NULL, &result));
+        const struct weir_planner_parts *parts = &result.winner->parts;
+        steps[slow] = result.winner->step;
+        expect_planned(model, net, result.winner);
+        EXPECT_NEAR(parts->work + parts->recompute + parts->bubble + parts->imbalance +
+                        parts->copies + parts->host + parts->shared,
+                    steps[slow], 1e-9);
+    }
+    EXPECT_NEAR(steps[1] - steps[0], 2.0, 0.1); /* gradients there, parameters back */
+    net.pipe.gradient_groups = 3;
+    struct weir_faults faults = {.allocator = test_allocator()};
+    EXPECT_STATUS(weir_net_search(planner, model, &net, &profile->costs, &search, &faults, &result),
+                  WEIR_ERR_CONFIG);
+    EXPECT_FAULTS(&faults, "gradient_groups 3", "2 replicas do not divide 3");
+    weir_faults_clean_up(&faults);
+    weir_planner_destroy(planner);
+    weir_profile_destroy(profile);
+    weir_model_destroy(model);
 }
 
 /* ---- everything, one by one ---- */
@@ -303,4 +349,5 @@ static void test_nothing_of_a_small_space_is_faster_or_smaller(void) {
 WEIR_TEST_SUITE(net_search, TEST(nothing_of_a_small_space_is_faster_or_smaller),
                 TEST(counts_are_divisors_about_the_workers),
                 TEST(times_of_other_rows_lie_between_those_known),
-                TEST(chunks_are_chosen_by_their_times))
+                TEST(chunks_are_chosen_by_their_times),
+                TEST(replicas_are_searched_as_they_are_planned))

@@ -2,16 +2,19 @@
 /*
  * Goal: the simulator is right for any table and any costs. Method: random tables (any worker for
  * any stage, any order that can run, B or I and W, R anywhere between F and its backward, stages
- * without backward) with random skips, borders, links, ranks, host time and sizes; times are
- * multiples of 1/8, zero among them, so that sums are exact and many things end at once. A
- * simulation written another way must give the same, to the bit where no means are taken.
+ * without backward) with random skips, borders, links, ranks, host time and sizes, groups of
+ * gradients and replicas; times are multiples of 1/8, zero among them, so that sums are exact and
+ * many things end at once. A simulation written another way must give the same, to the bit where no
+ * means are taken.
  */
 #include "harness.h"
 #include "schedule/simulate_slowly.h"
+#include "weir_shared.h"
 
 #include <string.h>
 
 enum { STAGES = 6, WORKERS = 4, MICRO_BATCHES = 6, SKIPS = 4, ACTIONS = 400, TRIALS = 20000 };
+enum { REPLICAS = 3, RANKS = REPLICAS * WORKERS };
 
 /** A table and costs with room for all that options point to. */
 struct trial {
@@ -28,9 +31,11 @@ struct trial {
     uint64_t border_bytes[STAGES], saved[STAGES], kept[STAGES];
     uint32_t readers[SKIPS][STAGES];
     struct weir_skip_route skips[SKIPS];
-    struct weir_link_cost links[WORKERS * WORKERS], between[WORKERS * WORKERS];
-    uint32_t hosts[WORKERS];
+    struct weir_link_cost links[WORKERS * WORKERS], between[RANKS * RANKS];
+    uint32_t hosts[RANKS];
     struct weir_rank_links ranks;
+    uint64_t gradients[STAGES], parameters[STAGES];
+    struct weir_shared_costs shared;
     uint32_t order_begin[ACTIONS + 1], order_from[ACTIONS];
     struct weir_simulate_options options;
 };
@@ -151,8 +156,8 @@ static void random_sizes(struct trial *t) {
 /* Ranks of one worker or more, on hosts of one rank or more; messages that wait, and that do not.
  */
 static void random_ranks(struct trial *t) {
-    uint32_t count = 1 + below(t->table.worker_count);
-    for (uint32_t i = 0; i < WORKERS * WORKERS; i++)
+    uint32_t count = (1 + below(t->table.worker_count)) * t->shared.replicas;
+    for (uint32_t i = 0; i < RANKS * RANKS; i++)
         t->between[i] = (struct weir_link_cost){eighths(8), eighths(5)};
     for (uint32_t r = 0; r < count; r++) t->hosts[r] = below(count);
     t->ranks = (struct weir_rank_links){
@@ -161,6 +166,35 @@ static void random_ranks(struct trial *t) {
     /* of two messages that are sent at once neither is made of the other */
     for (uint32_t i = 0; i < STAGES * WEIR_KIND_COUNT; i++) t->seconds[i] += 0.125;
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) t->options.kind_seconds[k] += 0.125;
+}
+
+/* In blocks, where slices may end: a byte takes as much less. */
+static void random_shared(struct trial *t) {
+    struct weir_simulate_options *o = &t->options;
+    uint32_t most = t->table.micro_batch_count, groups = 1u << below(3);
+    while (groups > most || (most - 1) / ((most - 1) / groups + 1) + 1 != groups) groups /= 2;
+    t->shared.replicas = 1 + below(REPLICAS);
+    t->shared.groups = groups;
+    for (uint32_t s = 0; s < STAGES; s++) {
+        t->gradients[s] = (uint64_t)below(7) * WEIR_SLICE_BLOCK;
+        t->parameters[s] = (uint64_t)below(7) * WEIR_SLICE_BLOCK;
+    }
+    if (below(8) > 0) t->shared.gradient_bytes = t->gradients;
+    if (below(3) == 0) t->shared.parameter_bytes = t->parameters;
+    if (below(2) == 0) t->shared.add_seconds_per_byte = eighths(3) / WEIR_SLICE_BLOCK;
+    t->shared.link = (struct weir_link_cost){eighths(8), eighths(3) / WEIR_SLICE_BLOCK};
+    o->shared = &t->shared;
+}
+
+/* What crosses is in blocks too. */
+static void scale_bytes(struct trial *t) {
+    struct weir_simulate_options *o = &t->options;
+    for (uint32_t s = 0; s < STAGES; s++) t->border_bytes[s] *= WEIR_SLICE_BLOCK;
+    for (uint32_t k = 0; k < o->skip_count; k++) t->skips[k].bytes *= WEIR_SLICE_BLOCK;
+    for (uint32_t i = 0; i < WORKERS * WORKERS; i++)
+        t->links[i].seconds_per_byte /= WEIR_SLICE_BLOCK;
+    for (uint32_t i = 0; i < RANKS * RANKS; i++) t->between[i].seconds_per_byte /= WEIR_SLICE_BLOCK;
+    o->link.seconds_per_byte /= WEIR_SLICE_BLOCK;
 }
 
 /* Up to one for each action; most of them can be kept, some make a circle. */
@@ -186,12 +220,15 @@ static void random_costs(struct trial *t) {
     if (below(2) == 0) o->host_seconds = eighths(4);
     if (below(2) == 0) o->link = (struct weir_link_cost){eighths(8), eighths(3)};
     if (below(3) == 0) o->links = t->links;
+    t->shared.replicas = 1;
+    if (below(4) == 0) random_shared(t);
     if (below(2) == 0) random_ranks(t);
+    scale_bytes(t);
     if (below(2) == 0) o->border_bytes = t->border_bytes;
     if (below(3) == 0) o->border_differentiable = t->differentiable;
     if (below(2) == 0) o->saved_bytes = t->saved;
     if (below(2) == 0) o->kept_bytes = t->kept;
-    if (below(4) == 0) random_orders(t);
+    if (t->shared.replicas == 1 && below(4) == 0) random_orders(t);
     o->no_backward = t->no_backward;
     o->ahead = below(3);
     o->want_actions = true;
@@ -225,14 +262,16 @@ static void compare_worker(const struct weir_predicted_worker *a, const struct s
 static void compare(const struct weir_prediction *a, const struct slow_prediction *b,
                     const struct weir_table *table) {
     EXPECT_NEAR(a->step, b->step, 0.0);
+    EXPECT_NEAR(a->total, b->total, 1e-9); /* updates take thirds */
     EXPECT_EQ_UINT(a->moved_bytes, b->moved_bytes);
-    for (uint32_t i = 0; i < table->action_count; i++) {
-        EXPECT_NEAR(a->start[i], b->start[i], 0.0);
-        EXPECT_NEAR(a->end[i], b->end[i], 0.0);
+    for (uint32_t i = 0; i < a->replicas * table->action_count; i++) {
+        bool updates = table->actions[i % table->action_count].kind == WEIR_KIND_U;
+        EXPECT_NEAR(a->start[i], b->start[i], updates ? 1e-9 : 0.0);
+        EXPECT_NEAR(a->end[i], b->end[i], updates ? 1e-9 : 0.0);
     }
-    for (uint32_t w = 0; w < table->worker_count; w++)
+    for (uint32_t w = 0; w < a->replicas * table->worker_count; w++)
         compare_worker(&a->workers[w], &b->workers[w], b->step);
-    for (uint32_t s = 0; s < table->stage_count; s++)
+    for (uint32_t s = 0; s < a->replicas * table->stage_count; s++)
         EXPECT_EQ_UINT(a->stage_peak_activations[s], b->stage_peaks[s]);
 }
 

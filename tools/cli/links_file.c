@@ -48,8 +48,10 @@ static int read_ranks(struct links_reading *reading) {
     if (file->costs == NULL || file->hosts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (size_t i = 0; i < (size_t)ranks_count * ranks_count; i++)
         file->costs[i] = (struct weir_link_cost){NAN, NAN};
-    for (uint32_t r = 0; r < ranks_count; r++)
+    for (uint32_t r = 0; r < ranks_count; r++) {
         file->hosts[r] = json_is_array(ranks) ? host_of(ranks, r) : r;
+        file->host_count += file->hosts[r] == r; /* a host's number is its first rank's */
+    }
     file->ranks = (struct weir_rank_links){ranks_count, file->costs, file->hosts};
     return WEIR_OK;
 }

@@ -24,6 +24,7 @@ struct links_file {
     struct weir_rank_links ranks;
     struct weir_link_cost *costs; /**< ranks.costs; a pair that no link was given for has NaN */
     uint32_t *hosts;              /**< ranks.hosts */
+    uint32_t host_count;
 };
 
 /** Reads what --links names; faults say what is wrong with it. Clean up in every case. */

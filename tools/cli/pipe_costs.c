@@ -4,6 +4,7 @@
 #include "cli/pipe_costs.h"
 
 #include "cli/net_run.h"
+#include "pipe/describe/groups.h"
 #include "pipe/describe/microbatch.h"
 #include "schedule/action.h"
 #include "weir_profile.h"
@@ -22,7 +23,7 @@ static int make_table(const struct weir_net_options *net, const bool *no_backwar
     options.schedule = net->pipe.schedule;
     options.stages = net->stages;
     options.workers = net->pipe.workers;
-    options.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    options.micro_batches = weir_net_micro_batches(net);
     options.checkpoint = net->pipe.checkpoint;
     options.stage_checkpoint = net->pipe.stage_checkpoint;
     options.no_backward = no_backward;
@@ -142,7 +143,7 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
     by.checkpoint = net->pipe.checkpoint;
-    by.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    by.micro_batches = weir_net_micro_batches(net);
     by.split = placement->split;
     by.infer = net->pipe.infer_only;
     by.alive = placement->alive;
@@ -231,12 +232,18 @@ static int fill_step(struct pipe_step *step, const struct weir_profile *profile,
 
 int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
                    const struct weir_net_options *net, struct weir_faults *faults) {
-    uint32_t micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    uint32_t all = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     step->options = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
-    step->scale = calloc(micro_batches, sizeof *step->scale);
-    if (step->scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale);
-    int status = fill_step(step, profile, net, micro_batches, faults);
+    step->scale = calloc(all, sizeof *step->scale);
+    step->gradients = calloc(net->stages, sizeof *step->gradients);
+    if (step->scale == NULL || step->gradients == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale); /* its own are the first */
+    int status = fill_step(step, profile, net, weir_net_micro_batches(net), faults);
+    for (uint32_t s = 0; status == WEIR_OK && s < net->stages; s++)
+        step->gradients[s] = step->stages->list[s].gradients;
+    weir_net_shared(net, &step->shared);
+    step->shared.gradient_bytes = step->gradients;
+    if (weir__gradient_groups(&net->pipe) > 1) step->options.shared = &step->shared;
     step->options.table = step->table;
     step->options.micro_batch_scale = step->scale;
     step->options.recompute_late = net->pipe.recompute_late;
@@ -247,6 +254,7 @@ void pipe_step_clean_up(struct pipe_step *step) {
     weir_stage_costs_destroy(step->stages);
     weir_table_destroy(step->table);
     free(step->scale);
+    free(step->gradients);
     *step = (struct pipe_step){0};
 }
 
@@ -264,7 +272,7 @@ int pipe_predict(const struct weir_profile *profile, const struct weir_net_optio
     if (status != WEIR_OK) goto out;
     status = weir_simulate(simulator, &step.options, faults, &prediction);
     if (status != WEIR_OK) goto out;
-    *seconds = prediction.step;
+    *seconds = prediction.replicas > 1 ? prediction.total : prediction.step;
 out:
     weir_simulator_destroy(simulator);
     pipe_step_clean_up(&step);

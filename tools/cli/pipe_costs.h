@@ -34,6 +34,8 @@ struct pipe_step {
     struct weir_stage_costs *stages;
     struct weir_table *table;
     double *scale;                        /**< of each micro-batch's times */
+    uint64_t *gradients;                  /**< of each stage */
+    struct weir_shared_costs shared;      /**< what replicas and groups take */
     struct weir_simulate_options options; /**< points to the others */
 };
 /** Of the net, whose balance is set, with the profile's times; the profile must outlive it. Clean
@@ -42,8 +44,8 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
                    const struct weir_net_options *net, struct weir_faults *faults);
 void pipe_step_clean_up(struct pipe_step *step);
 
-/** Seconds of a step of the net, whose balance is set. `ranks` as in struct weir_simulate_options.
- */
+/** Seconds of a step of the net, whose balance is set, with replicas until all have all parameters.
+ * `ranks` as in struct weir_simulate_options. */
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
                  const struct weir_rank_links *ranks, struct weir_faults *faults, double *seconds);
 

@@ -3,6 +3,7 @@
 #include "cli/plan_text.h"
 
 #include "cli/json_text.h"
+#include "pipe/describe/groups.h"
 
 #include <inttypes.h>
 
@@ -215,12 +216,14 @@ json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir
     json_t *balance = json_array();
     for (uint32_t s = 0; net->balance != NULL && s < net->stages; s++)
         json_array_append_new(balance, json_integer(net->balance[s]));
-    return json_pack("{s:i, s:o, s:i, s:i, s:i, s:o, s:s, s:s, s:s, s:i, s:I}", "stages",
-                     (int)net->stages, "balance", balance, "workers", (int)workers,
-                     "virtual_stages", (int)pipe_virtual_stages(options), "chunks",
-                     (int)options->chunks, "schedule", json_text_string(options->schedule),
-                     "checkpoint", pipe_checkpoint_text(options), "recompute",
-                     pipe_recompute_text(options), "dtype", pipe_dtype_text(options),
-                     "threads_per_stage", (int)options->threads_per_stage, "memory_limit",
+    uint32_t replicas = weir__replicas(&net->pipe), groups = weir__gradient_groups(&net->pipe);
+    return json_pack("{s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:o, s:s, s:s, s:s, s:i, s:I}", "stages",
+                     (int)net->stages, "balance", balance, "workers", (int)(workers * replicas),
+                     "replicas", (int)replicas, "gradient_groups", (int)groups, "virtual_stages",
+                     (int)pipe_virtual_stages(options), "chunks", (int)options->chunks, "schedule",
+                     json_text_string(options->schedule), "checkpoint",
+                     pipe_checkpoint_text(options), "recompute", pipe_recompute_text(options),
+                     "dtype", pipe_dtype_text(options), "threads_per_stage",
+                     (int)options->threads_per_stage, "memory_limit",
                      (json_int_t)options->memory_limit);
 }

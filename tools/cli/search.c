@@ -24,7 +24,7 @@ static bool is_on_gpus(const struct pipe_options *options) {
     return gpus;
 }
 
-uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
+uint32_t search_threads(const struct pipe_options *options, uint32_t workers, uint32_t hosts) {
     struct weir__machine *machine;
     struct weir__machine_facts facts;
     if (options->threads_per_stage > 0) return options->threads_per_stage;
@@ -32,18 +32,21 @@ uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
     if (weir__machine_new(NULL, &machine) != WEIR_OK) return 1;
     weir__machine_facts(machine, &facts);
     weir__machine_destroy(machine);
-    return facts.usable_cores > workers ? facts.usable_cores / workers : 1;
+    uint32_t here = (workers + hosts - 1) / hosts;
+    return facts.usable_cores > here ? facts.usable_cores / here : 1;
 }
 
 /* ---- what is fixed ---- */
 
-/* The options without what only a chosen schedule can tell. */
-static struct pipe_options plain_options(const struct pipe_options *options) {
+/* The options, of so many replicas, without what only a chosen schedule can tell. */
+static struct pipe_options plain_options(const struct pipe_options *options, uint32_t replicas) {
     struct pipe_options plain = *options;
     uint32_t v = options->virtual_stages, stages = options->stages;
     if (options->balance.count > 0) stages = options->balance.count;
-    if (v > 1 && options->workers == 0 && stages > 0 && stages % v == 0) plain.workers = stages / v;
+    if (v > 1 && options->workers == 0 && stages > 0 && stages % v == 0)
+        plain.workers = stages / v * replicas;
     plain.virtual_stages = 0;
+    plain.replicas = replicas;
     return plain;
 }
 
@@ -81,12 +84,6 @@ static void fix(const struct pipe_options *options, const struct args *args,
         search->recompute = options->recompute == 1 ? WEIR_RECOMPUTE_LATE : WEIR_RECOMPUTE_EARLY;
 }
 
-/* Of a worker, where hosts share them. */
-static uint32_t threads_for(const struct search *search, const struct pipe_options *options,
-                            uint32_t workers) {
-    return search_threads(options, (workers + search->hosts - 1) / search->hosts);
-}
-
 /* ---- what was chosen ---- */
 
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t capacity,
@@ -120,23 +117,26 @@ static void adopt(struct search *search, const struct weir_planner_choice *choic
                         choice->stages);
         return;
     }
-    uint32_t own = weir_schedule_virtual_stages(choice->schedule);
+    uint32_t own = weir_schedule_virtual_stages(choice->schedule), replicas = search->replicas;
     options->schedule = choice->schedule;
     options->stages = options->balance.count = choice->stages;
     for (uint32_t s = 0; s < choice->stages; s++) options->balance.items[s] = choice->balance[s];
-    options->workers = choice->workers;
+    options->workers = choice->workers * replicas;
+    options->replicas = replicas;
     options->virtual_stages = own > 1 ? choice->stages / choice->workers : 0;
     options->recompute = choice->recompute_late;
-    if (search_has_other_chunks(search)) options->chunks = choice->micro_batches;
+    if (search_has_other_chunks(search)) options->chunks = search_chunks(search, choice);
     checkpoint_text(choice, search->checkpoint, sizeof search->checkpoint);
     options->checkpoint = search->checkpoint;
-    snprintf(text, room, "--schedule %s --workers %u --balance ", choice->schedule,
-             choice->workers);
+    text[0] = '\0';
+    if (replicas > 1) snprintf(text, room, "--replicas %u ", replicas);
+    if (search->groups > 1) append(text, room, "--gradient-groups %u ", search->groups);
+    append(text, room, "--schedule %s --workers %u --balance ", choice->schedule, options->workers);
     for (uint32_t s = 0; s < choice->stages; s++)
         append(text, room, "%s%u", s == 0 ? "" : ",", choice->balance[s]);
     append(text, room, " --checkpoint %s --recompute %s --chunks %u --threads-per-stage %u",
            search->checkpoint, choice->recompute_late ? "late" : "early", options->chunks,
-           threads_for(search, options, choice->workers));
+           search_threads(options, options->workers, search->hosts));
 }
 
 static void refuse(const struct search *search, const struct pipe_options *options,
@@ -145,9 +145,17 @@ static void refuse(const struct search *search, const struct pipe_options *optio
                     "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
                     "the smallest limit %s would do is %" PRIu64 "; or give more --workers%s, or "
                     "fix less",
-                    options->memory_limit, search->workers, weir__s(search->workers),
+                    options->memory_limit, search->workers * search->replicas,
+                    weir__s(search->workers * search->replicas),
                     search->result.is_smallest ? "that" : "found that",
                     search->result.smallest_limit, search->cost_count > 1 ? "" : " or --chunks");
+}
+
+uint32_t search_chunks(const struct search *search, const struct weir_planner_choice *choice) {
+    uint32_t i = 0;
+    while (search->cost_list[i].micro_batches != choice->micro_batches) i++;
+    assert(i < search->cost_count);
+    return search->cost_list[i].whole;
 }
 
 bool search_has_other_chunks(const struct search *search) {
@@ -179,16 +187,20 @@ static int search_once(struct search *search, const struct weir_model *model,
 
 /* Nobody who asked for no search waits a second for one: of more than so many workers times
  * micro-batches times layers only the even cuts are tried. */
-enum { COUNTS_MOST = 16, FULL_MOST = 256 };
+enum { TRIALS_MOST = 16, FULL_MOST = 256 };
 
-/* What is asked for, and what every number of workers is tried with. */
+/* A number of replicas, and of workers of all; 0: as options say. */
+struct trial {
+    uint32_t replicas, workers;
+};
+
+/* What is asked for, and what every trial is made with. */
 struct trying {
     const struct search_how *how;
     const struct args *args;
     const struct weir_model *model;
     const struct weir_net_options *wanted;
     const struct pipe_options *options;
-    struct pipe_options plain;
     FILE *notes;
     struct weir_faults *faults;
     struct weir__machine_facts machine;
@@ -200,72 +212,104 @@ struct trying {
 static bool is_told(const struct trying *t) {
     static const char *const telling[] = {"workers",        "stages", "balance",
                                           "virtual-stages", "device", "profile"};
-    bool told = strchr(t->options->checkpoint, ',') != NULL; /* a mode for each stage */
+    /* a mode for each stage, or each replica a pipeline */
+    bool told = strchr(t->options->checkpoint, ',') != NULL || t->options->replicas > 1;
     for (size_t i = 0; i < sizeof telling / sizeof telling[0]; i++)
         told = told || args_given(t->args, telling[i]);
     return told || !t->how->workers;
 }
 
-/* Numbers of workers to try, the most first; only one, 0, where what is given tells it. */
-static uint32_t find_counts(struct trying *t, uint32_t counts[COUNTS_MOST]) {
+static void find_machine(struct trying *t) {
     struct weir__machine *machine;
-    uint32_t count = 0;
-    counts[0] = 0;
     t->machine = (struct weir__machine_facts){.usable_cores = 1};
-    if (weir__machine_new(NULL, &machine) == WEIR_OK) {
-        weir__machine_facts(machine, &t->machine);
-        weir__machine_destroy(machine);
-    }
-    if (is_told(t)) return 1;
-    uint32_t threads = t->options->threads_per_stage > 0 ? t->options->threads_per_stage : 1;
-    uint32_t most = t->machine.usable_cores / threads;
-    uint32_t fit = weir_model_layer_count(t->model) / pipe_virtual_stages(&t->plain);
-    if (most > fit) most = fit;
-    for (uint32_t w = most > 0 ? most : 1; w > 0 && count < COUNTS_MOST; w /= 2)
-        counts[count++] = w;
+    if (weir__machine_new(NULL, &machine) != WEIR_OK) return;
+    weir__machine_facts(machine, &t->machine);
+    weir__machine_destroy(machine);
+}
+
+/* Replicas that ranks can make, one first. */
+static uint32_t find_replicas(const struct trying *t, struct trial trials[TRIALS_MOST]) {
+    uint32_t ranks = t->how->ranks != NULL ? t->how->ranks->rank_count : t->how->rank_count;
+    uint32_t groups = t->options->gradient_groups, given = t->options->replicas, count = 0;
+    bool told = args_given(t->args, "replicas") || given > 1 || ranks < 2;
+    trials[count++] = (struct trial){told && given > 0 ? given : 1, 0};
+    for (uint32_t d = 2; !told && d <= ranks && count < TRIALS_MOST; d *= 2)
+        if (ranks % d == 0 && (groups == 0 || groups % d == 0))
+            trials[count++] = (struct trial){d, 0};
     return count;
 }
 
-/* With so many workers; 0: as options say. */
-static int try_workers(struct trying *t, uint32_t workers, struct search *search) {
+/* Numbers of workers, the most first, or, where what is given tells them, of replicas. */
+static uint32_t find_trials(struct trying *t, struct trial trials[TRIALS_MOST]) {
+    const struct pipe_options plain = plain_options(t->options, 1);
+    uint32_t count = 0;
+    find_machine(t);
+    if (is_told(t)) return find_replicas(t, trials);
+    uint32_t threads = t->options->threads_per_stage > 0 ? t->options->threads_per_stage : 1;
+    uint32_t most = t->machine.usable_cores / threads;
+    uint32_t fit = weir_model_layer_count(t->model) / pipe_virtual_stages(&plain);
+    if (most > fit) most = fit;
+    for (uint32_t w = most > 0 ? most : 1; w > 0 && count < TRIALS_MOST; w /= 2)
+        trials[count++] = (struct trial){1, w};
+    return count;
+}
+
+/* What the search is told of a net whose options are filled in. */
+static void fill_search(const struct trying *t, const struct weir_net_options *net,
+                        struct search *search, struct weir_planner_options *fixed) {
+    uint32_t all = search->workers * search->replicas;
+    fix(t->options, t->args, net, fixed, t->faults);
+    fixed->order = t->how->order;
+    fixed->ranks = t->how->ranks;
+    if (t->within_machine) fixed->memory_limit = t->machine.memory_bytes / 4 * 3 / all;
+    if (t->within_machine && t->least > fixed->memory_limit) fixed->memory_limit = t->least;
+    search->chunks_kept = t->how->keeps_chunks || args_given(t->args, "chunks");
+}
+
+static int try_one(struct trying *t, struct trial trial, struct search *search) {
     struct weir_planner_options fixed = WEIR_PLANNER_OPTIONS_INIT;
     struct weir_net_options net = *t->wanted;
-    struct pipe_options plain = t->plain;
+    struct pipe_options plain = plain_options(t->options, trial.replicas);
     struct pipe_storage storage;
-    if (workers > 0) plain.workers = workers;
+    if (trial.workers > 0) plain.workers = trial.workers;
     int status = pipe_options_fill(&plain, t->args, t->model, &storage, &net, t->faults);
-    if (status == WEIR_OK) fix(t->options, t->args, &net, &fixed, t->faults);
+    if (status != WEIR_OK) goto out;
     if (net.pipe.workers == 0) net.pipe.workers = net.stages;
     search->workers = net.pipe.workers;
+    search->replicas = trial.replicas;
+    search->groups = t->options->gradient_groups;
+    search->groups_kept = search->groups > 0 || trial.replicas == 1;
+    if (search->groups == 0) search->groups = trial.replicas;
     search->hosts = t->how->hosts > 0 ? t->how->hosts : 1;
-    net.pipe.threads_per_worker = threads_for(search, t->options, search->workers);
-    fixed.order = t->how->order;
-    fixed.ranks = t->how->ranks;
-    if (t->within_machine) fixed.memory_limit = t->machine.memory_bytes / 4 * 3 / search->workers;
-    if (t->within_machine && t->least > fixed.memory_limit) fixed.memory_limit = t->least;
-    search->chunks_kept = t->how->keeps_chunks || args_given(t->args, "chunks");
-    if (status == WEIR_OK && t->faults->count == 0)
-        status = search_costs_find(search, t->options, t->model, &net, t->notes, t->faults);
-    if (status == WEIR_OK && t->faults->count == 0) {
-        uint64_t tasks = (uint64_t)search->workers * search->cost_list[0].micro_batches;
-        bool many = tasks * weir_model_layer_count(t->model) > FULL_MOST;
-        if (t->how->workers && many) fixed.effort = WEIR_PLANNER_QUICK;
-        status = search_once(search, t->model, &net, &fixed, t->faults);
-    }
+    net.pipe.threads_per_worker =
+        search_threads(t->options, search->workers * search->replicas, search->hosts);
+    fill_search(t, &net, search, &fixed);
+    if (t->faults->count > 0) goto out;
+    status = search_costs_find(search, t->options, t->model, &net, t->notes, t->faults);
+    if (status != WEIR_OK || t->faults->count > 0) goto out;
+    uint64_t tasks = (uint64_t)search->workers * search->cost_list[0].micro_batches;
+    bool many = tasks * weir_model_layer_count(t->model) > FULL_MOST;
+    if (t->how->workers && many) fixed.effort = WEIR_PLANNER_QUICK;
+    status = search_once(search, t->model, &net, &fixed, t->faults);
+out:
     pipe_storage_clean_up(&storage);
     return status;
 }
 
-/* A runner-up is the best of the others, whichever number of workers it has. */
-static void note_second(struct search *search, const struct weir_planner_choice *choice) {
+/* A runner-up is the best of the others, whichever number of workers and replicas it has. */
+static void note_second(struct search *search, const struct search *of,
+                        const struct weir_planner_choice *choice) {
     if (choice == NULL || (search->second[0] != '\0' && choice->step >= search->second_step))
         return;
-    snprintf(search->second, sizeof search->second, "%s on %u worker%s", choice->schedule,
-             choice->workers, weir__s(choice->workers));
+    uint32_t workers = choice->workers * of->replicas;
+    snprintf(search->second, sizeof search->second, "%s on %u worker%s", choice->schedule, workers,
+             weir__s(workers));
+    if (of->replicas > 1)
+        append(search->second, sizeof search->second, ", %u replicas", of->replicas);
     search->second_step = choice->step;
 }
 
-/* Whether `b` is to be chosen instead of `a`, which has more workers. */
+/* Whether `b` is to be chosen instead of `a`, which has more workers, or fewer replicas. */
 static bool is_better(const struct search *a, const struct search *b) {
     const struct weir_planner_result *x = &a->result, *y = &b->result;
     if (a->planner == NULL) return true;
@@ -281,25 +325,26 @@ static void keep_better(struct search *best, struct search *next) {
         *best = *next;
         *next = worse;
     }
-    note_second(best, next->result.winner);
+    note_second(best, next, next->result.winner);
     search_clean_up(next);
 }
 
 /* What so many workers cannot do fewer may; if none can, it says why the last ones cannot. */
 static int try_all(struct trying *t, struct search *best) {
-    uint32_t counts[COUNTS_MOST], count = find_counts(t, counts), refused = 0;
+    struct trial trials[TRIALS_MOST];
+    uint32_t count = find_trials(t, trials), refused = 0;
     struct weir_faults *faults = t->faults;
     int all = WEIR_ERR_MEMORY_LIMIT, status = WEIR_OK;
     for (uint32_t i = 0; i < count; i++) {
         struct search next = {.planner = NULL};
         struct weir_faults own = WEIR_FAULTS_INIT;
         t->faults = &own;
-        status = try_workers(t, counts[i], &next);
+        status = try_one(t, trials[i], &next);
         t->faults = faults;
         bool ends = status != WEIR_OK && status != WEIR_ERR_MEMORY_LIMIT && own.count == 0;
         refused += own.count > 0;
         if (status == WEIR_OK && own.count == 0) all = WEIR_OK;
-        if (own.count == 0) note_second(&next, next.result.runner_up);
+        if (own.count == 0) note_second(&next, &next, next.result.runner_up);
         if (own.count == 0) keep_better(best, &next);
         for (uint32_t k = 0; refused == count && k < own.kept; k++)
             weir_faults_add(faults, "%s", own.lines[k]);
@@ -318,7 +363,6 @@ int search_run(struct search *search, const struct search_how *how, const struct
                             .model = model,
                             .wanted = wanted,
                             .options = options,
-                            .plain = plain_options(options),
                             .notes = notes,
                             .faults = faults,
                             .within_machine =

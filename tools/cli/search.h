@@ -20,8 +20,9 @@ enum { SEARCH_COSTS_MOST = 1 + WEIR_NET_CHUNKS_MOST };
 
 /** What layers cost with so many chunks. */
 struct search_costs {
-    uint32_t micro_batches;
-    uint32_t chunks; /**< that make them; 0: as the net has it */
+    uint32_t micro_batches; /**< of a replica, which has the most */
+    uint32_t whole;         /**< of the mini-batch */
+    uint32_t chunks;        /**< that make them; 0: as the net has it */
     struct weir_profile *profile;
 };
 
@@ -30,7 +31,10 @@ struct search {
     struct weir_planner *planner;
     struct search_costs cost_list[SEARCH_COSTS_MOST]; /**< first those of the chunks asked for */
     uint32_t cost_count;
-    uint32_t workers; /**< it is for */
+    uint32_t workers; /**< it is for, of a replica */
+    uint32_t replicas;
+    uint32_t groups;  /**< of gradients */
+    bool groups_kept; /**< as given, or as one replica has them */
     uint32_t hosts;   /**< as in search_how, at least 1 */
     bool chunks_kept; /**< they are not searched */
     struct weir_planner_result result;
@@ -45,14 +49,19 @@ struct search {
 /** Of --plan: "given", "auto". */
 extern const char *const search_plan_names[];
 
+/** A run that searches by itself, as train does, tries one replica: it knows no links. */
 struct search_how {
     bool keeps_chunks; /**< also where they are not given: bits are to stay */
     bool workers;   /**< they are searched too, with a share of the cores each, where nothing that
                          is given tells them */
     uint32_t hosts; /**< that share the workers, each like this one; 0: this one alone */
-    const struct weir_rank_links *ranks; /**< workers are on several; NULL: in one process */
-    const char *order; /**< of adding up gradients, which a search never changes: as
-                            weir_table_order says it; NULL: ascending, as all begin */
+    const struct weir_rank_links *ranks; /**< workers are on several; NULL: in one process … */
+    uint32_t rank_count; /**< … or on so many on this host, if not 0. Where they are not told, all
+                              powers of two are tried as replicas that divide it, and the groups of
+                              gradients, or, where these are not given, are so many (which decides
+                              bits) */
+    const char *order;   /**< of adding up gradients, which a search never changes: as
+                              weir_table_order says it; NULL: ascending, as all begin */
 };
 
 /** Searches for the pipeline of `wanted`, a net but for what pipe_options_fill fills in, changing
@@ -64,6 +73,8 @@ int search_run(struct search *search, const struct search_how *how, const struct
                struct pipe_options *options, FILE *notes, struct weir_faults *faults);
 void search_clean_up(struct search *search);
 
+/** A choice's micro-batches, of all replicas. */
+uint32_t search_chunks(const struct search *search, const struct weir_planner_choice *choice);
 /** The winner's chunks are others than those asked for: so are the bits of results. */
 bool search_has_other_chunks(const struct search *search);
 
@@ -79,7 +90,8 @@ void search_print(FILE *to, const struct search *search, const struct pipe_optio
 void search_print_choice(FILE *to, const struct search *search);
 /** "front", "why", "options" and "costs" into a plan's object. */
 int search_json(const struct search *search, json_t *root);
-/** Threads of a worker: asked for, or what a run takes where nothing was. */
-uint32_t search_threads(const struct pipe_options *options, uint32_t workers);
+/** Threads of a worker: asked for, or what a run takes where nothing was. `workers` are all, on so
+ * many hosts. */
+uint32_t search_threads(const struct pipe_options *options, uint32_t workers, uint32_t hosts);
 
 #endif

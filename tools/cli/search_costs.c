@@ -34,7 +34,8 @@ static int find_first(struct search *search, const struct pipe_options *options,
                       FILE *notes, struct weir_faults *faults) {
     struct search_costs *first = &search->cost_list[0];
     search->cost_count = 1;
-    first->micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    first->micro_batches = weir_net_micro_batches(net);
+    first->whole = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     if (options->profile != NULL) return read_profile(search, options, model, net, notes, faults);
     int status = weir_profile_estimate(model, net, faults, &first->profile);
     bool on_gpu = status == WEIR_OK && strcmp(first->profile->device, "cuda") == 0;
@@ -68,7 +69,7 @@ int search_costs_find(struct search *search, const struct pipe_options *options,
     if (status != WEIR_OK || faults->count > 0) return status;
     if (!search->chunks_kept) count = weir_net_chunks(net, counts);
     for (uint32_t i = 0; i < count; i++)
-        search->cost_list[search->cost_count++] =
-            (struct search_costs){.micro_batches = counts[i], .chunks = counts[i]};
+        search->cost_list[search->cost_count++] = (struct search_costs){
+            .micro_batches = counts[i] / search->replicas, .whole = counts[i], .chunks = counts[i]};
     return find_others(search, model, net, faults);
 }

@@ -43,13 +43,15 @@ static void modes_text(const struct weir_planner_choice *choice, char text[64]) 
     }
 }
 
-static void print_row(FILE *to, const struct weir_planner_choice *choice, const char *mark) {
+static void print_row(FILE *to, const struct search *search,
+                      const struct weir_planner_choice *choice, const char *mark) {
     char bytes[24], balance[64], modes[64], step[32];
     balance_text(choice, balance);
     modes_text(choice, modes);
     fprintf(to, "%10s %12s  %-6s  %-11s %6u %6u  %-*s  %s%s\n", time_text(choice->step, step),
-            plan_text_bytes(choice->bytes, bytes), mark, choice->schedule, choice->micro_batches,
-            choice->stages, LIST_COLUMNS, balance, modes, choice->recompute_late ? ", late" : "");
+            plan_text_bytes(choice->bytes, bytes), mark, choice->schedule,
+            search_chunks(search, choice), choice->stages, LIST_COLUMNS, balance, modes,
+            choice->recompute_late ? ", late" : "");
 }
 
 static bool is_winner(const struct search *search, const struct weir_planner_choice *choice) {
@@ -77,19 +79,19 @@ static void print_front(FILE *to, const struct search *search) {
         const struct weir_planner_choice *choice = &result->front[i];
         bool winner = is_winner(search, choice);
         if (!shown && choice->step > result->winner->step) {
-            print_row(to, result->winner, "chosen");
+            print_row(to, search, result->winner, "chosen");
             shown = true;
         }
         if (i % stride != 0 && i + 1 < result->front_count && !winner) continue;
-        print_row(to, choice, winner ? "chosen" : choice->fits ? "" : "over");
+        print_row(to, search, choice, winner ? "chosen" : choice->fits ? "" : "over");
     }
-    if (!shown) print_row(to, result->winner, "chosen");
+    if (!shown) print_row(to, search, result->winner, "chosen");
 }
 
 static void print_parts(FILE *to, const char *name, const struct weir_planner_choice *choice) {
     const struct weir_planner_parts *parts = &choice->parts;
     const double seconds[] = {choice->step,     parts->work,   parts->recompute, parts->bubble,
-                              parts->imbalance, parts->copies, parts->host};
+                              parts->imbalance, parts->copies, parts->host,      parts->shared};
     char text[32];
     fprintf(to, "%-10s %-11s", name, choice->schedule);
     for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++)
@@ -99,29 +101,34 @@ static void print_parts(FILE *to, const char *name, const struct weir_planner_ch
 
 static void print_why(FILE *to, const struct search *search) {
     const struct weir_planner_result *result = &search->result;
-    fprintf(to, "\n%-22s %8s %8s %8s %8s %8s %8s %8s  %12s\n", "a step of one worker", "step",
-            "work", "recomp.", "bubble", "imbal.", "copies", "host", "worst worker");
+    fprintf(to, "\n%-22s %8s %8s %8s %8s %8s %8s %8s %8s  %12s\n", "a step of one worker", "step",
+            "work", "recomp.", "bubble", "imbal.", "copies", "host", "share", "worst worker");
     print_parts(to, "chosen", result->winner);
     if (result->runner_up != NULL) print_parts(to, "runner-up", result->runner_up);
     if (result->plain != NULL) print_parts(to, "plain", result->plain);
 }
 
-/* Who repeats a run with other chunks gets other bits. */
+/* Who repeats a run with other chunks, or groups, gets other bits. */
 static void print_chunks(FILE *to, const struct search *search) {
-    uint32_t own = search->cost_list[0].micro_batches;
-    if (!search_has_other_chunks(search)) return;
-    fprintf(to,
-            "chunks    %u instead of %u: gradients round in another order, so results have other "
-            "bits; --chunks %u keeps them\n",
-            search->result.winner->micro_batches, own, own);
+    if (search_has_other_chunks(search))
+        fprintf(to,
+                "chunks    %u instead of %u: gradients round in another order, so results have "
+                "other bits; --chunks %u keeps them\n",
+                search_chunks(search, search->result.winner), search->cost_list[0].whole,
+                search->cost_list[0].whole);
+    if (!search->groups_kept)
+        fprintf(to,
+                "groups    %u instead of 1: gradients round in another order, so results have "
+                "other bits than one replica's\n",
+                search->groups);
 }
 
 static void print_tried(FILE *to, const struct search *search) {
     const char *separator = "";
     for (uint32_t i = 0; i < search->cost_count; i++, separator = ", ")
-        fprintf(to, "%s%u", separator, search->cost_list[i].micro_batches);
-    fputs(search->cost_count == 1 && search->cost_list[0].micro_batches == 1 ? " micro-batch, "
-                                                                             : " micro-batches, ",
+        fprintf(to, "%s%u", separator, search->cost_list[i].whole);
+    fputs(search->cost_count == 1 && search->cost_list[0].whole == 1 ? " micro-batch, "
+                                                                     : " micro-batches, ",
           to);
 }
 
@@ -132,7 +139,9 @@ void search_print(FILE *to, const struct search *search, const struct pipe_optio
     fprintf(to, "searched  %u step%s simulated, %u memory plan%s, %.2f s; costs %s\n",
             result->tries, weir__s(result->tries), result->asks, weir__s(result->asks),
             search->seconds, search->costs);
-    fprintf(to, "for       %u worker%s, ", winner->workers, weir__s(winner->workers));
+    uint32_t workers = winner->workers * search->replicas;
+    fprintf(to, "for       %u worker%s, ", workers, weir__s(workers));
+    if (search->replicas > 1) fprintf(to, "%u replicas, ", search->replicas);
     print_tried(to, search);
     fprintf(to, "%s\n",
             options->memory_limit == 0 ? "no memory limit"
@@ -157,29 +166,30 @@ void search_print_choice(FILE *to, const struct search *search) {
 
 /* ---- for programs ---- */
 
-static json_t *choice_json(const struct weir_planner_choice *choice) {
+static json_t *choice_json(const struct search *search, const struct weir_planner_choice *choice) {
     json_t *balance = json_array(), *modes = json_array();
     for (uint32_t s = 0; s < choice->stages; s++) {
         json_array_append_new(balance, json_integer(choice->balance[s]));
         json_array_append_new(modes, json_string(weir_checkpoint_name(choice->checkpoint[s])));
     }
     return json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:s, s:f, s:I, s:b}", "schedule",
-                     choice->schedule, "micro_batches", (json_int_t)choice->micro_batches, "stages",
-                     (json_int_t)choice->stages, "workers", (json_int_t)choice->workers, "balance",
-                     balance, "checkpoint", modes, "recompute",
-                     choice->recompute_late ? "late" : "early", "step", choice->step, "bytes",
-                     (json_int_t)choice->bytes, "fits", (int)choice->fits);
+                     choice->schedule, "micro_batches", (json_int_t)search_chunks(search, choice),
+                     "stages", (json_int_t)choice->stages, "workers",
+                     (json_int_t)(choice->workers * search->replicas), "balance", balance,
+                     "checkpoint", modes, "recompute", choice->recompute_late ? "late" : "early",
+                     "step", choice->step, "bytes", (json_int_t)choice->bytes, "fits",
+                     (int)choice->fits);
 }
 
-static json_t *why_json(const struct weir_planner_choice *choice) {
+static json_t *why_json(const struct search *search, const struct weir_planner_choice *choice) {
     if (choice == NULL) return json_null();
     const struct weir_planner_parts *parts = &choice->parts;
-    json_t *object = choice_json(choice);
+    json_t *object = choice_json(search, choice);
     json_object_set_new(object, "parts",
-                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "work", parts->work,
+                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "work", parts->work,
                                   "recompute", parts->recompute, "bubble", parts->bubble,
                                   "imbalance", parts->imbalance, "copies", parts->copies, "host",
-                                  parts->host));
+                                  parts->host, "shared", parts->shared));
     json_object_set_new(object, "bubble", json_real(choice->bubble));
     json_object_set_new(object, "moved_bytes", json_integer((json_int_t)choice->moved_bytes));
     return object;
@@ -189,15 +199,17 @@ int search_json(const struct search *search, json_t *root) {
     const struct weir_planner_result *result = &search->result;
     json_t *front = json_array();
     for (uint32_t i = 0; i < result->front_count; i++)
-        json_array_append_new(front, choice_json(&result->front[i]));
-    json_t *why = json_pack("{s:o, s:o, s:o}", "chosen", why_json(result->winner), "runner_up",
-                            why_json(result->runner_up), "plain", why_json(result->plain));
-    int failed = json_object_set_new(root, "front", front) | json_object_set_new(root, "why", why) |
-                 json_object_set_new(root, "options", json_text_string(search->repeat)) |
-                 json_object_set_new(root, "costs", json_text_string(search->costs)) |
-                 json_object_set_new(root, "micro_batches_asked",
-                                     json_integer(search->cost_list[0].micro_batches)) |
-                 json_object_set_new(root, "smallest_limit",
-                                     json_integer((json_int_t)result->smallest_limit));
+        json_array_append_new(front, choice_json(search, &result->front[i]));
+    json_t *why =
+        json_pack("{s:o, s:o, s:o}", "chosen", why_json(search, result->winner), "runner_up",
+                  why_json(search, result->runner_up), "plain", why_json(search, result->plain));
+    int failed =
+        json_object_set_new(root, "front", front) | json_object_set_new(root, "why", why) |
+        json_object_set_new(root, "options", json_text_string(search->repeat)) |
+        json_object_set_new(root, "costs", json_text_string(search->costs)) |
+        json_object_set_new(root, "replicas", json_integer(search->replicas)) |
+        json_object_set_new(root, "micro_batches_asked", json_integer(search->cost_list[0].whole)) |
+        json_object_set_new(root, "smallest_limit",
+                            json_integer((json_int_t)result->smallest_limit));
     return failed != 0 ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
 }

@@ -6,6 +6,7 @@
 #include "cli/links_file.h"
 #include "cli/model_options.h"
 #include "net/compile/compile.h"
+#include "pipe/describe/groups.h"
 #include "cli/net_run.h"
 #include "cli/pipe_costs.h"
 #include "cli/plan_text.h"
@@ -22,6 +23,7 @@ struct plan_values {
     struct pipe_options pipe;
     struct step_options step;
     const char *json, *links;
+    uint32_t ranks;
     bool search;
 };
 
@@ -32,12 +34,17 @@ static const struct arg_option own[] = {
     {"links", ARG_TEXT, offsetof(struct plan_values, links),
      "the workers are on ranks, with links as 'weir doctor --json' writes them under mpiexec",
      .value = "FILE"},
+    {"ranks", ARG_U32, offsetof(struct plan_values, ranks),
+     "with --search: the workers are on R processes of this host. Where --replicas is not given, "
+     "how many share a mini-batch is searched, also with --links",
+     .value = "R", .least = 1, .most = LINKS_RANKS_MOST},
     {"json", ARG_TEXT, offsetof(struct plan_values, json),
      "the same facts for programs; - is stdout", .value = "FILE"},
 };
 
 /* What is found out of the pipeline. */
 struct found {
+    const struct links_file *links; /* NULL: none are given */
     struct weir_plan *plan;
     double step;         /* predicted seconds, below 0 for none */
     uint64_t save_bytes; /* of the copy that a run with --save writes from */
@@ -63,8 +70,10 @@ static int report(const struct plan_values *values, const struct search *search,
     plan_text_print_curves(&people, plan);
     if (values->json == NULL) return WEIR_OK;
     json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
+    uint32_t workers = plan->device_count * weir__replicas(&net->pipe);
+    uint32_t hosts = found->links != NULL ? found->links->host_count : 1;
     json_object_set_new(pipeline, "threads_per_stage",
-                        json_integer(search_threads(&values->pipe, plan->device_count)));
+                        json_integer(search_threads(&values->pipe, workers, hosts)));
     json_t *root = json_pack("{s:o, s:o, s:o, s:I}", "devices", plan_json_devices(plan), "step",
                              step >= 0 ? json_real(step) : json_null(), "pipeline", pipeline,
                              "save_bytes", (json_int_t)found->save_bytes);
@@ -101,11 +110,15 @@ static int predict(const struct plan_values *values, const struct search *search
 }
 
 static int plan_model(struct plan_values *values, const struct args *args,
-                      const struct weir_model *model, const struct weir_rank_links *ranks,
+                      const struct weir_model *model, const struct links_file *links,
                       struct weir_faults *faults, struct weir_error *error) {
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
     struct pipe_storage storage;
-    struct found found = {.step = -1};
+    struct found found = {.links = links, .step = -1};
+    const struct weir_rank_links *ranks = links != NULL ? &links->ranks : NULL;
+    const struct search_how how = {.hosts = links != NULL ? links->host_count : 1,
+                                   .ranks = ranks,
+                                   .rank_count = values->ranks};
     struct search search = {0};
     uint32_t *balance = NULL;
     int status = WEIR_OK;
@@ -113,13 +126,9 @@ static int plan_model(struct plan_values *values, const struct args *args,
     step_options_fill(&values->step, &net);
     struct people people;
     people_init(&people, output_is_standard(values->json));
-    if (values->search && values->pipe.replicas > 1)
-        weir_faults_add(faults,
-                        "--replicas: a pipeline is searched for one replica: leave it away, "
-                        "and give it with the one that is found");
-    if (values->search && faults->count == 0)
-        status = search_run(&search, &(struct search_how){.ranks = ranks}, args, model, &net,
-                            &values->pipe, people.stream, faults);
+    if (values->search)
+        status = search_run(&search, &how, args, model, &net, &values->pipe, people.stream, faults);
+    if (faults->count > 0) goto out;
     if (status != WEIR_OK) goto out;
     status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status != WEIR_OK) goto out;
@@ -143,12 +152,18 @@ out:
 }
 
 /* As in a run, each rank has a worker where nothing else is told. */
-static void check_links(struct plan_values *values, const struct args *args,
+static void check_ranks(struct plan_values *values, const struct args *args,
                         const struct links_file *links, struct weir_faults *faults) {
     bool told =
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
-    if (!told) values->pipe.workers = links->ranks.rank_count;
-    if (!values->search && values->pipe.profile == NULL)
+    uint32_t ranks = values->links != NULL ? links->ranks.rank_count : values->ranks;
+    if (!told && ranks > 0) values->pipe.workers = ranks;
+    if (values->ranks > 0 && !values->search)
+        weir_faults_add(faults, "--ranks goes with --search: add it");
+    if (values->ranks > 0 && values->links != NULL)
+        weir_faults_add(faults, "--ranks and --links, which names %u: give one of them",
+                        links->ranks.rank_count);
+    if (values->links != NULL && !values->search && values->pipe.profile == NULL)
         weir_faults_add(faults, "--links: nothing is predicted without times: add --search, or "
                                 "--profile FILE");
 }
@@ -159,10 +174,10 @@ static int run(struct plan_values *values, const struct args *args, struct weir_
     int status = model_options_build(&values->model, args, NULL, faults, model);
     if (status == WEIR_OK && values->links != NULL)
         status = links_file_read(&links, values->links, faults);
-    if (status == WEIR_OK && values->links != NULL) check_links(values, args, &links, faults);
+    if (status == WEIR_OK) check_ranks(values, args, &links, faults);
     if (status == WEIR_OK && faults->count == 0)
-        status = plan_model(values, args, *model, values->links != NULL ? &links.ranks : NULL,
-                            faults, error);
+        status =
+            plan_model(values, args, *model, values->links != NULL ? &links : NULL, faults, error);
     links_file_clean_up(&links);
     return status;
 }

@@ -13,19 +13,20 @@
 #include "cli/net_run.h"
 #include "cmd/path_uses.h"
 #include "cmd/simulate.h"
+#include "pipe/describe/groups.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES_MAX = 64, SEEDS_MAX = 10000 };
+enum { CASES_MAX = 64, SEEDS_MAX = 10000, SECTIONS = 6, CHUNKS_DEFAULT = 8 };
 
 static const double TRACE_SECONDS_MAX = 1e9;
 
 struct simulate_values {
     struct arg_texts time, compare;
     double copy, copy_per_byte, host, noise;
-    uint64_t border_bytes, activation_bytes;
+    uint64_t border_bytes, activation_bytes, gradient_bytes;
     uint32_t seeds, activation_limit;
     const char *json, *trace, *svg, *links;
     struct pipe_options pipe;
@@ -49,6 +50,9 @@ static const struct arg_option cost_options[] = {
      .value = "N", .fallback = "1"},
     {"activation-bytes", ARG_BYTES, AT(activation_bytes), "that a stage saves of one micro-batch",
      .value = "N", .fallback = "1"},
+    {"gradient-bytes", ARG_BYTES, AT(gradient_bytes),
+     "of a stage, which replicas send each other, and as many of its parameters", .value = "N",
+     .fallback = "1"},
     {"host", ARG_REAL, AT(host), "that a worker needs to start a task", .value = "X",
      .fallback = "0", .unit = "seconds"},
     {"noise", ARG_REAL, AT(noise),
@@ -79,7 +83,8 @@ static const char details[] =
     "input gradient, W weight gradient, U update (which counts for no figure).\n"
     "Without --model each task takes what --time says, nothing is checkpointed unless asked for,\n"
     "and of the pipeline's options the counts, --schedule, --checkpoint, --recompute and --seed\n"
-    "(of the noise) count; P is 4 unless given. --time and --activation-bytes are a worker's "
+    "(of the noise) count, and --replicas, with N for the norm; P is 4 unless given. --time and "
+    "--activation-bytes are a worker's "
     "share\n"
     "of the model, which V stages per worker divide among them; with --stages or --virtual-stages\n"
     "they are a stage's.\n"
@@ -90,12 +95,13 @@ static const char details[] =
     { title, list, sizeof(list) / sizeof((list)[0]), 0 }
 
 /* Lists of other files are no constants. */
-static void list_sections(struct arg_section sections[5]) {
+static void list_sections(struct arg_section sections[SECTIONS]) {
     sections[0] = (struct arg_section)SECTION("Costs", cost_options);
     sections[1] = (struct arg_section)SECTION("Results", output_options);
     sections[2] = (struct arg_section){"Step", step_option_list, step_option_count, AT(step)};
     sections[3] = (struct arg_section){"Model", model_option_list, model_option_count, AT(model)};
     sections[4] = (struct arg_section){"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)};
+    sections[5] = (struct arg_section){"Replicas", pipe_share_list, pipe_share_count, AT(pipe)};
 }
 
 /* ---- what was asked ---- */
@@ -114,17 +120,40 @@ static struct simulate_costs costs_of(const struct simulate_values *values,
                                    .noise = values->noise,
                                    .border_bytes = values->border_bytes,
                                    .activation_bytes = values->activation_bytes,
+                                   .gradient_bytes = values->gradient_bytes,
                                    .seed = values->pipe.seed,
                                    .recompute_late = values->pipe.recompute == 1};
     kind_times_read(&values->time, costs.seconds, faults);
     return costs;
 }
 
+/* What replicas share, as the command line counts it: workers and micro-batches are of all. */
+static int share(struct simulate_request *request, struct simulate_counts *counts,
+                 struct weir_faults *faults) {
+    const struct pipe_options *pipe = &request->values->pipe;
+    struct weir_pipe_options of = WEIR_PIPE_OPTIONS_INIT;
+    uint32_t before = faults->count;
+    of.replicas = pipe->replicas;
+    of.gradient_groups = pipe->gradient_groups;
+    of.chunks = counts->chunks > 0 ? counts->chunks : CHUNKS_DEFAULT;
+    weir__groups_check(&of, faults);
+    if (faults->count == before && !weir__text_ends(counts->schedule, ".csv")) {
+        (void)weir__groups_check_rows(&of, of.chunks, faults);
+        counts->chunks = weir__groups_of(&of, 0, of.chunks).count;
+    }
+    if (pipe->workers % pipe->replicas != 0)
+        weir_faults_add(faults, "--workers %u are those of all %u replicas: give a multiple",
+                        pipe->workers, pipe->replicas);
+    counts->workers = pipe->workers / pipe->replicas;
+    request->costs.replicas = pipe->replicas;
+    request->costs.groups = weir__gradient_groups(&of) / pipe->replicas;
+    return faults->count > before ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
 static struct simulate_counts counts_of(const struct simulate_request *request) {
     const struct pipe_options *pipe = &request->values->pipe;
     return (struct simulate_counts){.recompute_late = pipe->recompute == 1,
                                     .stages = pipe->stages,
-                                    .workers = pipe->workers,
                                     .virtual_stages = pipe->virtual_stages,
                                     .chunks =
                                         args_given(request->args, "chunks") ? pipe->chunks : 0,
@@ -164,6 +193,7 @@ static int make_case(struct simulate_request *request, const char *schedule,
     *c = (struct simulate_case){0};
     int status = read_checkpoint(request, &counts, faults);
     if (status != WEIR_OK) return status;
+    if ((status = share(request, &counts, faults)) != WEIR_OK) return status;
     status = simulate_case_init(c, &counts, faults, notes);
     if (status != WEIR_OK) return status;
     simulate_case_cost(c, &request->costs);
@@ -383,9 +413,11 @@ static void check_together(const struct simulate_values *values, const struct ar
 /* What only a model gives a meaning to, and what it takes it from. */
 static void check_model(const struct simulate_values *values, const struct args *args,
                         struct weir_faults *faults) {
-    static const char *const always[] = {"stages",   "workers",    "virtual-stages", "chunks",
-                                         "schedule", "checkpoint", "recompute",      "seed"};
-    static const char *const given[] = {"time", "border-bytes", "activation-bytes"};
+    static const char *const always[] = {"stages",   "workers",        "virtual-stages", "chunks",
+                                         "schedule", "checkpoint",     "recompute",      "seed",
+                                         "replicas", "gradient-groups"};
+    static const char *const given[] = {"time", "border-bytes", "activation-bytes",
+                                        "gradient-bytes"};
     const struct arg_command *command = args->command;
     bool measured = args_given(args, "model");
     for (size_t i = 0; measured && i < sizeof given / sizeof given[0]; i++)
@@ -470,13 +502,13 @@ static int simulate(struct simulate_values *values, const struct args *args,
 }
 
 int cmd_simulate(int argc, char **argv) {
-    struct arg_section sections[5];
+    struct arg_section sections[SECTIONS];
     const struct arg_command command = {"simulate",
                                         "predicts a step from its schedule and the times of its "
                                         "tasks",
                                         details,
                                         sections,
-                                        5,
+                                        SECTIONS,
                                         pipe_refusals};
     struct simulate_values values = {0};
     struct weir_faults faults = WEIR_FAULTS_INIT;

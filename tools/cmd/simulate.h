@@ -20,11 +20,12 @@ struct simulate_costs {
     struct weir_link_cost link;
     const struct weir_rank_links *ranks; /**< NULL: one process */
     double host, noise;
-    uint64_t border_bytes, activation_bytes, seed;
+    uint64_t border_bytes, activation_bytes, gradient_bytes, seed;
+    uint32_t replicas, groups; /**< of gradients, of a replica */
     bool recompute_late;
 };
 
-/** Which table. */
+/** Which table, of a replica. */
 struct simulate_counts {
     const char *schedule;                             /**< a name, or FILE.csv */
     uint32_t stages, workers, virtual_stages, chunks; /**< 0: the schedule's default */
@@ -45,7 +46,8 @@ struct simulate_case {
                        case always 1 / V, which its costs are of by themselves */
     struct pipe_step measured; /**< of a model; zero without. Its table is this one's */
     double *stage_seconds;     /**< [stage][kind] */
-    uint64_t *border_bytes, *saved_bytes;
+    uint64_t *border_bytes, *saved_bytes, *gradient_bytes;
+    struct weir_shared_costs shared;
     struct weir_simulate_options options;
     struct weir_simulator *simulator;
     struct weir_prediction prediction;

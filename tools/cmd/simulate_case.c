@@ -67,6 +67,11 @@ static int search_table(const struct simulate_counts *counts, struct weir_table_
     struct weir_simulate_options costs = WEIR_SIMULATE_OPTIONS_INIT;
     uint32_t stages = options->stages, workers = options->workers > 0 ? options->workers : stages;
     double share = counts->same_share ? (double)workers / stages : 1.0;
+    if (counts->costs->replicas > 1 && counts->costs->ranks != NULL) {
+        weir_faults_add(faults, "--schedule auto knows no links between replicas: leave --links or "
+                                "--replicas away, or name a schedule");
+        return WEIR_ERR_ARGUMENT;
+    }
     uint64_t *bytes = calloc(stages, sizeof *bytes);
     if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages; s++) bytes[s] = counts->costs->border_bytes;
@@ -126,7 +131,9 @@ int simulate_case_init(struct simulate_case *c, const struct simulate_counts *co
     c->stage_seconds = calloc((size_t)stages * WEIR_KIND_COUNT, sizeof *c->stage_seconds);
     c->border_bytes = calloc(stages, sizeof *c->border_bytes);
     c->saved_bytes = calloc(stages, sizeof *c->saved_bytes);
-    if (c->stage_seconds == NULL || c->border_bytes == NULL || c->saved_bytes == NULL) {
+    c->gradient_bytes = calloc(stages, sizeof *c->gradient_bytes);
+    if (c->stage_seconds == NULL || c->border_bytes == NULL || c->saved_bytes == NULL ||
+        c->gradient_bytes == NULL) {
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     c->options.table = c->table;
@@ -143,7 +150,13 @@ void simulate_case_cost(struct simulate_case *c, const struct simulate_costs *co
         }
         c->border_bytes[s] = costs->border_bytes;
         c->saved_bytes[s] = costs->activation_bytes;
+        c->gradient_bytes[s] = (uint64_t)((double)costs->gradient_bytes * c->share);
     }
+    c->shared = (struct weir_shared_costs){.replicas = costs->replicas,
+                                           .groups = costs->groups,
+                                           .gradient_bytes = c->gradient_bytes,
+                                           .link = costs->link};
+    c->options.shared = &c->shared;
     c->options.link = costs->link;
     c->options.ranks = costs->ranks;
     c->options.host_seconds = costs->host;
@@ -162,6 +175,7 @@ void simulate_case_clean_up(struct simulate_case *c) {
     free(c->stage_seconds);
     free(c->border_bytes);
     free(c->saved_bytes);
+    free(c->gradient_bytes);
     pipe_step_clean_up(&c->measured);
     *c = (struct simulate_case){0};
 }

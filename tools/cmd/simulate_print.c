@@ -33,19 +33,20 @@ static json_t *balance_json(const struct simulate_case *c) {
 json_t *simulate_json(const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
     json_t *workers = json_array(), *stages = json_array();
-    for (uint32_t w = 0; w < p->worker_count; w++) {
+    for (uint32_t w = 0; w < p->replicas * p->worker_count; w++) {
         json_array_append_new(workers, worker_json(&p->workers[w]));
     }
-    for (uint32_t s = 0; s < p->stage_count; s++) {
+    for (uint32_t s = 0; s < p->replicas * p->stage_count; s++) {
         json_int_t peak = (json_int_t)p->stage_peak_activations[s];
         json_array_append_new(stages, json_pack("{s:I}", "peak_activations", peak));
     }
-    json_t *object = json_pack(
-        "{s:s, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:I, s:o, s:o}", "schedule", c->name, "step",
-        p->step, "total", p->total, "actions", (json_int_t)p->actions, "bubble", p->bubble,
-        "bubble_steady", p->bubble_steady, "moved_bytes", (json_int_t)p->moved_bytes, "transfers",
-        (json_int_t)p->transfers, "stage_share", c->share, "micro_batches",
-        (json_int_t)c->table->micro_batch_count, "workers", workers, "stages", stages);
+    json_t *object =
+        json_pack("{s:s, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:I, s:o, s:o}", "schedule",
+                  c->name, "step", p->step, "total", p->total, "replicas", (json_int_t)p->replicas,
+                  "actions", (json_int_t)p->actions, "bubble", p->bubble, "bubble_steady",
+                  p->bubble_steady, "moved_bytes", (json_int_t)p->moved_bytes, "transfers",
+                  (json_int_t)p->transfers, "stage_share", c->share, "micro_batches",
+                  (json_int_t)c->table->micro_batch_count, "workers", workers, "stages", stages);
     if (c->measured.stages != NULL) json_object_set_new(object, "balance", balance_json(c));
     return object;
 }
@@ -79,6 +80,9 @@ static void print_facts(FILE *to, const struct simulate_case *c) {
             "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfer%s\n",
             time_text_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
             plan_text_bytes(p->moved_bytes, bytes), p->transfers, weir__s(p->transfers));
+    if (p->replicas > 1)
+        fprintf(to, "%u replicas of it: %s until all have all parameters\n", p->replicas,
+                time_text_seconds(p->total, step));
 }
 
 static void print_workers(FILE *to, const struct simulate_case *c) {
@@ -86,7 +90,7 @@ static void print_workers(FILE *to, const struct simulate_case *c) {
     double share = c->measured.stages != NULL ? 1.0 : c->share;
     fprintf(to, "%-8s %10s %10s %10s %10s %10s %10s %12s %12s\n", "worker", "busy", "idle",
             "dependency", "copy", "imbalance", "host", "activations", "peak bytes");
-    for (uint32_t w = 0; w < p->worker_count; w++) {
+    for (uint32_t w = 0; w < p->replicas * p->worker_count; w++) {
         const struct weir_predicted_worker *worker = &p->workers[w];
         const double times[] = {worker->busy, worker->idle,      worker->dependency,
                                 worker->copy, worker->imbalance, worker->host};
@@ -121,7 +125,7 @@ int simulate_print(const struct people *people, const struct simulate_case *c) {
         fprintf(to, "(no timeline: the step takes longer than it can count)\n");
         status = WEIR_OK;
     }
-    if (p->worker_count <= DRAWN_WORKERS_MAX) print_workers(to, c);
+    if (p->replicas * p->worker_count <= DRAWN_WORKERS_MAX) print_workers(to, c);
     return status;
 }
 

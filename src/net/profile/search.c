@@ -4,6 +4,7 @@
 
 #include "base/pool.h"
 #include "device/device.h"
+#include "pipe/describe/groups.h"
 #include "pipe/describe/microbatch.h"
 #include "pipe/lanes/ways.h"
 
@@ -11,6 +12,9 @@
 #include <string.h>
 
 static const double link_seconds = 5e-6;
+/* Of a core's loop over memory: a sum reads two bytes and writes one for each, a message between
+ * processes of a host reads and writes one. */
+static const double memory_bytes_per_second = 1e10;
 
 struct asking {
     const struct weir_model *model;
@@ -19,8 +23,8 @@ struct asking {
 
 void weir_net_choose(const struct weir_planner_choice *choice, struct weir_net_options *net) {
     assert(choice->micro_batches >= 1 && choice->stages >= 1);
-    if (weir__chunk_count(net->pipe.rows, net->pipe.chunks) != choice->micro_batches)
-        net->pipe.chunks = choice->micro_batches;
+    if (weir_net_micro_batches(net) != choice->micro_batches)
+        net->pipe.chunks = choice->micro_batches * weir__replicas(&net->pipe);
     net->stages = choice->stages;
     net->balance = choice->balance;
     net->pipe.workers = choice->workers;
@@ -61,7 +65,20 @@ struct weir_link_cost weir_net_link(const struct weir_net_options *net) {
     return link;
 }
 
+void weir_net_shared(const struct weir_net_options *net, struct weir_shared_costs *shared) {
+    uint32_t replicas = weir__replicas(&net->pipe), groups = weir__gradient_groups(&net->pipe);
+    *shared = (struct weir_shared_costs){
+        .replicas = replicas,
+        .groups = groups / replicas,
+        .add_seconds_per_byte = 3.0 / memory_bytes_per_second,
+        .link = {.latency = link_seconds, .seconds_per_byte = 2.0 / memory_bytes_per_second}};
+}
+
 /* ---- numbers of micro-batches ---- */
+
+uint32_t weir_net_micro_batches(const struct weir_net_options *net) {
+    return weir__groups_of(&net->pipe, 0, net->pipe.rows).count;
+}
 
 /* The divisor that is nearest, by ratio, but for less than a factor of sqrt(2); 0: none. */
 static uint32_t nearest_divisor(int64_t rows, double target) {
@@ -79,10 +96,12 @@ static uint32_t nearest_divisor(int64_t rows, double target) {
 uint32_t weir_net_chunks(const struct weir_net_options *net,
                          uint32_t counts[WEIR_NET_CHUNKS_MOST]) {
     uint32_t count = 0, workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
-    if (net->pipe.rows < 1 || net->pipe.chunks < 1) return 0;
+    uint32_t groups = weir__gradient_groups(&net->pipe), replicas = weir__replicas(&net->pipe);
+    if (net->pipe.rows < 1 || net->pipe.chunks < 1 || net->pipe.rows % groups != 0) return 0;
     uint32_t own = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     for (uint32_t i = 0; i < WEIR_NET_CHUNKS_MOST; i++) {
-        uint32_t next = nearest_divisor(net->pipe.rows, 0.5 * workers * (double)(1u << i));
+        double wanted = 0.5 * workers * (double)(1u << i) * replicas / groups;
+        uint32_t next = groups * nearest_divisor(net->pipe.rows / groups, wanted);
         bool known = next == 0 || next == own || (count > 0 && next <= counts[count - 1]);
         if (!known) counts[count++] = next;
     }
@@ -108,11 +127,13 @@ static int fill_chunks(struct weir__pool *pool, const struct weir_net_options *n
     if (!sound) return WEIR_ERR_ARGUMENT;
     struct weir_planner_chunks *others =
         weir__pool_copy(pool, options->others, options->other_count, sizeof *others);
-    options->micro_batches = weir__chunk_count(rows, net->pipe.chunks);
-    options->micro_batch_scale = scales(pool, rows, options->micro_batches, net->pipe.chunks);
+    uint32_t replicas = weir__replicas(&net->pipe);
+    options->micro_batches = weir_net_micro_batches(net); /* the first of all have its scales */
+    options->micro_batch_scale =
+        scales(pool, rows, weir__chunk_count(rows, net->pipe.chunks), net->pipe.chunks);
     if (others == NULL || options->micro_batch_scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < options->other_count; i++) {
-        uint32_t count = others[i].micro_batches;
+        uint32_t count = others[i].micro_batches * replicas;
         if (count < 1 || weir__chunk_count(rows, count) != count) {
             weir_faults_add(faults,
                             "scatter does not make %u micro-batch%s of %lld row%s: take a number "
@@ -125,6 +146,16 @@ static int fill_chunks(struct weir__pool *pool, const struct weir_net_options *n
     }
     options->others = others;
     return WEIR_OK;
+}
+
+static bool check_groups(const struct weir_net_options *net, struct weir_faults *faults) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    own.allocator = net->pipe.allocator;
+    weir__groups_check(&net->pipe, &own);
+    bool sound = own.count == 0 && weir__groups_check_rows(&net->pipe, net->pipe.rows, faults);
+    for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
+    weir_faults_clean_up(&own);
+    return sound;
 }
 
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
@@ -142,10 +173,14 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
         weir_faults_add(faults, "no rows, or no chunks: ask for 1 or more of each");
         return WEIR_ERR_ARGUMENT;
     }
+    if (!check_groups(net, faults)) return WEIR_ERR_CONFIG;
     struct weir__pool pool;
     weir__pool_init(&pool, net->pipe.allocator);
     options.costs = costs;
     options.workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
+    struct weir_shared_costs shared;
+    weir_net_shared(net, &shared);
+    if (options.shared == NULL && weir__gradient_groups(&net->pipe) > 1) options.shared = &shared;
     options.memory = plan_bytes;
     options.memory_context = &asking;
     if (options.link.latency == 0 && options.link.seconds_per_byte == 0)

@@ -13,44 +13,14 @@
 
 /* ---- the table with N ---- */
 
-static bool is_tail(uint8_t kind) {
-    return !weir__kinds[kind].per_micro_batch;
-}
-
-/* With replicas a tie's owner takes its norm behind the other uses' stages, which come after it. */
-static void add_norms(struct weir__table_builder *builder, const struct weir_table *table,
-                      uint32_t begin, uint32_t end, bool replicas) {
-    uint32_t last = replicas ? table->stage_count - 1 : 0;
-    assert(begin <= end);
-    for (uint32_t s = last + 1; s-- > 0;)
-        for (uint32_t u = begin; u < end; u++)
-            if (!replicas || table->actions[u].stage == s)
-                weir__table_add(builder, WEIR_KIND_N, table->actions[u].stage, 0);
-}
-
-static void lower_line(struct weir__table_builder *builder, const struct weir_table *table,
-                       uint32_t w, bool replicas) {
-    assert(w < table->worker_count);
-    uint32_t a = table->lines[w], end = table->lines[w + 1];
-    for (; a < end && !is_tail(table->actions[a].kind); a++)
-        weir__table_add(builder, (enum weir_kind)table->actions[a].kind, table->actions[a].stage,
-                        table->actions[a].micro_batch);
-    add_norms(builder, table, a, end, replicas);
-    for (uint32_t u = a; u < end; u++)
-        weir__table_add(builder, WEIR_KIND_U, table->actions[u].stage, 0);
-}
-
-/* All N of a worker go before its first U: the norm is known before any parameter changes. */
 static int lower(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     assert(prepared->table == NULL && prepared->exported != NULL);
     const struct weir_table *table = prepared->exported;
     struct weir__table_builder builder;
     weir__table_begin(&builder, setup->options.allocator, table->stage_count, table->worker_count,
                       table->micro_batch_count);
-    for (uint32_t w = 0; w < table->worker_count; w++) {
-        weir__table_line(&builder);
-        lower_line(&builder, table, w, setup->flow.replicas);
-    }
+    for (uint32_t w = 0; w < table->worker_count; w++)
+        weir__table_add_line(&builder, table, w, 0, setup->flow.replicas);
     return weir__table_finish(&builder, &prepared->table);
 }
 
@@ -352,7 +322,7 @@ static int find_tails(struct weir__row_plan *prepared) {
     if (prepared->tail == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint32_t a = table->lines[w];
-        while (a < table->lines[w + 1] && !is_tail(table->actions[a].kind)) a++;
+        while (a < table->lines[w + 1] && weir__kinds[table->actions[a].kind].per_micro_batch) a++;
         prepared->tail[w] = a - table->lines[w];
     }
     return WEIR_OK;

@@ -23,6 +23,12 @@
 #include "pipe/run/run.h"
 #include "world/allreduce.h"
 
+/** A message between replicas: bytes of a block, behind an action of this rank's. */
+struct weir__item {
+    uint32_t block, action;
+    size_t offset, bytes;
+};
+
 /** This rank's end of a lane, or of what goes between it and another replica's. */
 struct weir__port {
     struct weir__gate ended; /**< messages that have ended since the pipe began; by the poll */

@@ -2,11 +2,12 @@
 /*
  * Messages between ranks: who sends what, and the lines in which they wait. A line is the way out
  * of a host, or of a rank where the receiver is on the same host. It serves first what was there
- * first, which is why the walk goes by time.
+ * first, which is why the walk goes by time. Before that a message waits for its turn in its lane.
  */
 #include "schedule/simulate/simulate.h"
 
 #include <math.h>
+#include <string.h>
 
 #define NONE UINT32_MAX
 
@@ -15,9 +16,7 @@ static bool check_links_of(const struct weir_rank_links *ranks, uint32_t from,
                            struct weir_faults *faults) {
     for (uint32_t to = 0; to < ranks->rank_count; to++) {
         const struct weir_link_cost *cost = &ranks->costs[(size_t)from * ranks->rank_count + to];
-        bool sound = isfinite(cost->latency) && isfinite(cost->seconds_per_byte) &&
-                     cost->latency >= 0.0 && cost->seconds_per_byte >= 0.0;
-        if (to == from || sound) continue;
+        if (to == from || weir__is_link(cost)) continue;
         weir_faults_add(faults,
                         "the link from rank %u to %u takes %g s and %g s per byte: both must be "
                         "finite and not negative",
@@ -53,7 +52,7 @@ size_t weir__sim_messages_max(const struct weir_simulate_options *options) {
     size_t count = 2 * (size_t)options->table->stage_count;
     for (uint32_t i = 0; i < options->skip_count; i++)
         count += 2 * (size_t)options->skips[i].reader_count;
-    return count;
+    return options->shared != NULL ? count * options->shared->replicas : count;
 }
 
 static uint32_t worker_of(const struct weir__sim *sim, uint32_t stage) {
@@ -77,6 +76,19 @@ static uint32_t line_of(const struct weir__sim *sim, uint32_t from, uint32_t to)
     return near ? count + sender : ranks->hosts[sender];
 }
 
+/* Of the two workers, or a new one. */
+static uint32_t lane_between(struct weir__sim *sim, uint32_t sender, uint32_t receiver) {
+    struct weir__sim_ranks *ranks = &sim->ranks;
+    uint32_t lane = ranks->lane_of[sender];
+    while (lane != NONE && ranks->lanes[lane].receiver != receiver) lane = ranks->lanes[lane].other;
+    if (lane != NONE) return lane;
+    lane = ranks->lane_count++;
+    ranks->lanes[lane] =
+        (struct weir__sim_lane){.receiver = receiver, .other = ranks->lane_of[sender]};
+    ranks->lane_of[sender] = lane;
+    return lane;
+}
+
 /* From a stage's forward, or its gradient; a message takes the place of a copy of its own. */
 static void add(struct weir__sim *sim, uint32_t from, uint32_t to, bool gradient, uint32_t input,
                 uint64_t bytes) {
@@ -86,24 +98,26 @@ static void add(struct weir__sim *sim, uint32_t from, uint32_t to, bool gradient
     assert(m < weir__sim_messages_max(sim->options));
     const struct weir_link_cost *cost = weir__link_between(
         sim->options, sim->table->worker_count, worker_of(sim, from), worker_of(sim, to));
-    ranks->messages[m] =
-        (struct weir__sim_message){.input = input,
-                                   .with = NONE,
-                                   .line = line_of(sim, from, to),
-                                   .next = NONE,
-                                   .receiver = worker_of(sim, to),
-                                   .bytes_seconds = (double)bytes * cost->seconds_per_byte,
-                                   .latency = cost->latency};
+    ranks->messages[m] = (struct weir__sim_message){
+        .input = input,
+        .with = NONE,
+        .line = line_of(sim, from, to),
+        .lane = lane_between(sim, worker_of(sim, from), worker_of(sim, to)),
+        .next = NONE,
+        .receiver = worker_of(sim, to),
+        .bytes_seconds = (double)bytes * cost->seconds_per_byte,
+        .latency = cost->latency};
     uint32_t *link = ranks->first[sender] == NONE ? &ranks->first[sender]
                                                   : &ranks->messages[ranks->last[sender]].next;
     *link = ranks->last[sender] = m;
+    ranks->message_of[input] = m;
 }
 
 static void list_borders(struct weir__sim *sim) {
     uint32_t stages = sim->table->stage_count;
     for (uint32_t s = 0; s + 1 < stages; s++) {
-        uint64_t bytes = weir__border_bytes(sim->options, s);
-        if (!is_message(sim, s, s + 1)) continue;
+        if (!sim->stages[s + 1].takes_value || !is_message(sim, s, s + 1)) continue;
+        uint64_t bytes = weir__border_bytes(sim->options, weir__sim_own(sim, s));
         add(sim, s, s + 1, false, s + 1, bytes);
         sim->stages[s + 1].value_copy = WEIR__SIM_MESSAGE;
         if (!sim->stages[s].waits_gradient || sim->stages[s].backwards == 0) continue;
@@ -131,25 +145,28 @@ static uint32_t find_message(const struct weir__sim *sim, uint32_t first, uint32
     return NONE;
 }
 
-static void list_values(struct weir__sim *sim, const struct weir_skip_route *skip) {
+/* Of the replica whose stages begin at `base`. */
+static void list_values(struct weir__sim *sim, const struct weir_skip_route *skip, uint32_t base) {
     struct weir__sim_ranks *ranks = &sim->ranks;
-    uint32_t first = ranks->message_count, input;
+    uint32_t first = ranks->message_count, source = base + skip->source, input;
     for (uint32_t r = 0; r < skip->reader_count; r++) {
-        uint32_t reader = skip->readers[r];
+        uint32_t reader = base + skip->readers[r];
         struct weir__sim_feed *feed = take_feed(sim, reader, false, &input);
-        if (!is_message(sim, skip->source, reader)) continue;
+        if (!is_message(sim, source, reader)) continue;
         uint32_t before = find_message(sim, first, worker_of(sim, reader));
         feed->copy = WEIR__SIM_MESSAGE;
-        add(sim, skip->source, reader, false, input, skip->bytes);
+        add(sim, source, reader, false, input, skip->bytes);
         if (before == NONE) continue;
         ranks->messages[ranks->message_count - 1].with = ranks->messages[before].input;
     }
 }
 
-static void list_gradients(struct weir__sim *sim, const struct weir_skip_route *skip) {
+static void list_gradients(struct weir__sim *sim, const struct weir_skip_route *skip,
+                           uint32_t base) {
     uint32_t input;
     for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
-        uint32_t from = skip->readers[r], to = r == 0 ? skip->source : skip->readers[r - 1];
+        uint32_t from = base + skip->readers[r];
+        uint32_t to = base + (r == 0 ? skip->source : skip->readers[r - 1]);
         if (!sim->stages[from].sends) continue;
         struct weir__sim_feed *feed = take_feed(sim, to, true, &input);
         if (!is_message(sim, from, to)) continue;
@@ -158,37 +175,123 @@ static void list_gradients(struct weir__sim *sim, const struct weir_skip_route *
     }
 }
 
+/* ---- in which order ---- */
+
+static void begin_lanes(struct weir__sim *sim) {
+    struct weir__sim_ranks *ranks = &sim->ranks;
+    size_t used = 0;
+    for (uint32_t m = 0; m < ranks->message_count; m++)
+        ranks->lanes[ranks->messages[m].lane].count += ranks->messages[m].with == NONE;
+    for (uint32_t l = 0; l < ranks->lane_count; l++) {
+        struct weir__sim_lane *lane = &ranks->lanes[l];
+        lane->begin = lane->end = used;
+        used += (size_t)lane->count * sim->table->micro_batch_count;
+    }
+}
+
+/* Its message comes next in its lane, if it is one and did not come before. */
+static void queue_input(struct weir__sim *sim, uint32_t input, double copy, uint32_t micro_batch) {
+    struct weir__sim_ranks *ranks = &sim->ranks;
+    if (copy >= 0.0) return;
+    uint32_t m = ranks->message_of[input];
+    if (ranks->messages[m].with != NONE) m = ranks->message_of[ranks->messages[m].with];
+    uint8_t *listed = &ranks->made[(size_t)ranks->messages[m].input * sim->stride + micro_batch];
+    if (*listed != 0) return;
+    *listed = 1;
+    ranks->queue[ranks->lanes[ranks->messages[m].lane].end++] =
+        (struct weir__sim_queued){m, micro_batch};
+}
+
+static void queue_inputs(struct weir__sim *sim, const struct weir_action *action) {
+    const struct weir__sim_stage *stage = &sim->stages[action->stage];
+    uint32_t reads = weir__reads_of(action->kind, sim->options->recompute_late);
+    uint32_t stages = sim->table->stage_count, i = action->micro_batch;
+    if (!weir__kinds[action->kind].per_micro_batch) return;
+    if ((reads & WEIR__INPUTS) != 0) queue_input(sim, action->stage, stage->value_copy, i);
+    if ((reads & WEIR__OUTPUT_GRADS) != 0 && stage->waits_gradient)
+        queue_input(sim, stages + action->stage, stage->gradient_copy, i);
+    bool values = (reads & WEIR__SKIPS_IN) != 0, gradients = (reads & WEIR__SKIP_GRADS_IN) != 0;
+    for (uint32_t f = stage->values_begin; values && f < stage->values_end; f++)
+        queue_input(sim, 2 * stages + f, sim->feeds[f].copy, i);
+    for (uint32_t f = stage->gradients_begin; gradients && f < stage->gradients_end; f++)
+        queue_input(sim, 2 * stages + f, sim->feeds[f].copy, i);
+}
+
+static void list_lanes(struct weir__sim *sim) {
+    struct weir__sim_ranks *ranks = &sim->ranks;
+    memset(ranks->made, 0, ranks->input_count * sim->stride);
+    begin_lanes(sim);
+    for (uint32_t a = 0; a < sim->table->action_count; a++)
+        queue_inputs(sim, &sim->table->actions[a]);
+}
+
 void weir__sim_list_messages(struct weir__sim *sim) {
     struct weir__sim_ranks *ranks = &sim->ranks;
     assert(sim->over_ranks && ranks->messages != NULL);
-    ranks->message_count = 0;
+    ranks->message_count = ranks->lane_count = 0;
+    for (uint32_t w = 0; w < sim->table->worker_count; w++) ranks->lane_of[w] = NONE;
     for (uint32_t s = 0; s < 2u * sim->table->stage_count; s++) {
         ranks->first[s] = ranks->last[s] = NONE;
         ranks->taken[s] = 0;
     }
     list_borders(sim);
-    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
-        list_values(sim, &sim->options->skips[i]);
-        list_gradients(sim, &sim->options->skips[i]);
-    }
+    for (uint32_t base = 0; base < sim->table->stage_count; base += sim->shares.each)
+        for (uint32_t i = 0; i < sim->options->skip_count; i++) {
+            list_values(sim, &sim->options->skips[i], base);
+            list_gradients(sim, &sim->options->skips[i], base);
+        }
+    list_lanes(sim);
 }
 
 /* ---- sending ---- */
+
+static double send_on(struct weir__sim *sim, uint32_t line, double bytes_seconds, double latency,
+                      double end) {
+    double *free = &sim->ranks.line_free[line];
+    *free = (*free > end ? *free : end) + bytes_seconds;
+    return *free + latency;
+}
+
+double weir__sim_send_bytes(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes,
+                            double end) {
+    assert(sim->over_ranks && is_message(sim, from, to));
+    const struct weir_link_cost *cost = weir__link_between(
+        sim->options, sim->table->worker_count, worker_of(sim, from), worker_of(sim, to));
+    return send_on(sim, line_of(sim, from, to), (double)bytes * cost->seconds_per_byte,
+                   cost->latency, end);
+}
+
+/* Of one message, and of what came with it. */
+static void deliver(struct weir__sim *sim, const struct weir__sim_message *message,
+                    uint32_t micro_batch, double arrival) {
+    const struct weir__sim_ranks *ranks = &sim->ranks;
+    (void)weir__sim_tell(sim, weir__sim_arrived(sim, message->input, micro_batch), arrival);
+    for (uint32_t m = message->next; m != NONE; m = ranks->messages[m].next)
+        if (ranks->messages[m].with == message->input)
+            (void)weir__sim_tell(sim, weir__sim_arrived(sim, ranks->messages[m].input, micro_batch),
+                                 arrival);
+}
+
+/* What is made, as far as it is the lane's turn. */
+static void go_on(struct weir__sim *sim, struct weir__sim_lane *lane, double end) {
+    const struct weir__sim_ranks *ranks = &sim->ranks;
+    for (; lane->next < lane->end; lane->next++) {
+        const struct weir__sim_queued *next = &ranks->queue[lane->next];
+        const struct weir__sim_message *message = &ranks->messages[next->message];
+        if (ranks->made[(size_t)message->input * sim->stride + next->micro_batch] == 0) return;
+        deliver(sim, message, next->micro_batch,
+                send_on(sim, message->line, message->bytes_seconds, message->latency, end));
+    }
+}
 
 void weir__sim_send(struct weir__sim *sim, uint32_t stage, bool gradient, uint32_t micro_batch,
                     double end) {
     struct weir__sim_ranks *ranks = &sim->ranks;
     uint32_t sender = gradient ? sim->table->stage_count + stage : stage;
     for (uint32_t m = ranks->first[sender]; m != NONE; m = ranks->messages[m].next) {
-        const struct weir__sim_message *message = &ranks->messages[m];
-        double *arrived = &ranks->arrived[(size_t)message->input * sim->stride + micro_batch];
-        if (message->with != NONE) {
-            *arrived = weir__sim_arrived(sim, message->with, micro_batch);
-            continue;
-        }
-        double *line = &ranks->line_free[message->line];
-        *line = (*line > end ? *line : end) + message->bytes_seconds;
-        *arrived = *line + message->latency;
+        if (ranks->messages[m].with != NONE) continue;
+        ranks->made[(size_t)ranks->messages[m].input * sim->stride + micro_batch] = 1;
+        go_on(sim, &ranks->lanes[ranks->messages[m].lane], end);
     }
 }
 
@@ -199,6 +302,9 @@ void weir__sim_rewind_ranks(struct weir__sim *sim) {
     assert(sim->options->ranks != NULL);
     ranks->event_count = 0;
     for (uint32_t i = 0; i < 2 * sim->options->ranks->rank_count; i++) ranks->line_free[i] = 0.0;
+    for (size_t i = 0; i < ranks->input_count * sim->stride; i++) ranks->arrived[i] = -1.0;
+    memset(ranks->made, 0, ranks->input_count * sim->stride);
+    for (uint32_t l = 0; l < ranks->lane_count; l++) ranks->lanes[l].next = ranks->lanes[l].begin;
 }
 
 static bool is_before(const struct weir__sim_event *a, const struct weir__sim_event *b) {

@@ -73,15 +73,16 @@ static inline bool known(struct inputs *inputs, const double *end, double copy) 
     return true;
 }
 
-/* The same of an input that may be a message. */
-static inline bool arrived(const struct weir__sim *sim, struct inputs *inputs, const double *end,
-                           double copy, uint32_t input, uint32_t micro_batch) {
-    if (copy >= 0.0) return known(inputs, end, copy);
-    if (*end < 0.0) return false;
-    double ready = weir__sim_arrived(sim, input, micro_batch);
+/* The same of an input that may be a message: what lacks, or NULL. */
+static inline double *lacking(const struct weir__sim *sim, struct inputs *inputs, double *end,
+                              double copy, uint32_t input, uint32_t micro_batch) {
+    if (copy >= 0.0) return known(inputs, end, copy) ? NULL : end;
+    double *arrived = weir__sim_arrived(sim, input, micro_batch);
+    if (*arrived < 0.0) return arrived;
+    assert(*end >= 0.0);
     inputs->produced = *end > inputs->produced ? *end : inputs->produced;
-    inputs->ready = ready > inputs->ready ? ready : inputs->ready;
-    return true;
+    inputs->ready = *arrived > inputs->ready ? *arrived : inputs->ready;
+    return NULL;
 }
 
 static uint32_t take_waiters(double *awaited) {
@@ -104,6 +105,10 @@ static inline bool write_end(struct weir__sim *sim, double *awaited, double end)
     return true;
 }
 
+bool weir__sim_tell(struct weir__sim *sim, double *awaited, double end) {
+    return write_end(sim, awaited, end);
+}
+
 /* The first skip that is not there yet, or NULL. */
 static double *missing_value(struct weir__sim *sim, const struct weir__sim_stage *stage,
                              uint32_t micro_batch, struct inputs *inputs) {
@@ -112,7 +117,8 @@ static double *missing_value(struct weir__sim *sim, const struct weir__sim_stage
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->forward;
         uint32_t input = 2u * sim->table->stage_count + i;
-        if (!arrived(sim, inputs, end, feed->copy, input, micro_batch)) return end;
+        double *lacks = lacking(sim, inputs, end, feed->copy, input, micro_batch);
+        if (lacks != NULL) return lacks;
     }
     return NULL;
 }
@@ -123,7 +129,8 @@ static double *missing_gradient(struct weir__sim *sim, const struct weir__sim_st
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->gradient;
         uint32_t input = 2u * sim->table->stage_count + i;
-        if (!arrived(sim, inputs, end, feed->copy, input, micro_batch)) return end;
+        double *lacks = lacking(sim, inputs, end, feed->copy, input, micro_batch);
+        if (lacks != NULL) return lacks;
     }
     return NULL;
 }
@@ -134,17 +141,18 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
     const struct weir__sim_stage *stage = &sim->stages[action->stage];
     struct weir__sim_cell *cell = weir__sim_cell(sim, action->stage, action->micro_batch);
     double *lacks = NULL;
-    if ((reads & WEIR__INPUTS) != 0 && action->stage > 0) {
+    if ((reads & WEIR__INPUTS) != 0 && stage->takes_value) {
+        assert(action->stage > 0);
         double *end = &(cell - sim->stride)->forward;
-        if (!arrived(sim, inputs, end, stage->value_copy, action->stage, action->micro_batch))
-            return end;
+        lacks = lacking(sim, inputs, end, stage->value_copy, action->stage, action->micro_batch);
+        if (lacks != NULL) return lacks;
     }
     if ((reads & WEIR__OUTPUT_GRADS) != 0 && stage->waits_gradient) {
         assert(action->stage + 1u < sim->table->stage_count);
         double *end = &(cell + sim->stride)->gradient;
         uint32_t input = (uint32_t)sim->table->stage_count + action->stage;
-        if (!arrived(sim, inputs, end, stage->gradient_copy, input, action->micro_batch))
-            return end;
+        lacks = lacking(sim, inputs, end, stage->gradient_copy, input, action->micro_batch);
+        if (lacks != NULL) return lacks;
     }
     if ((reads & WEIR__SKIPS_IN) != 0)
         lacks = missing_value(sim, stage, action->micro_batch, inputs);
@@ -171,7 +179,8 @@ static void park(struct weir__sim *sim, uint32_t worker, double *awaited) {
     *awaited = -2.0 - (double)worker;
 }
 
-/* An action of no micro-batch: N reads its stage's gradients, U everybody's. */
+/* An action of no micro-batch: N reads its stage's gradients, with other replicas' parts of its
+ * slice, U everybody's norms. */
 static bool stage_ready(struct weir__sim *sim, const struct weir_action *action, uint32_t reads,
                         uint32_t worker, struct inputs *inputs) {
     if ((reads & WEIR__NORMS) != 0 && sim->barrier_left > 0) {
@@ -180,7 +189,14 @@ static bool stage_ready(struct weir__sim *sim, const struct weir_action *action,
         return false;
     }
     if ((reads & WEIR__NORMS) != 0) inputs->produced = inputs->ready = sim->barrier_end;
-    return sim->stages[action->stage].backwards_left == 0;
+    if (sim->stages[action->stage].backwards_left > 0) return false;
+    if (sim->shares.replicas == 1 || (reads & WEIR__NORMS) != 0) return true;
+    double *whole = &sim->shares.stages[action->stage].whole;
+    if (*whole < 0.0)
+        park(sim, worker, whole);
+    else
+        inputs->produced = inputs->ready = *whole;
+    return *whole >= 0.0;
 }
 
 /* What the action's orders lack first, or NULL. */
@@ -261,14 +277,43 @@ static bool publish(struct weir__sim *sim, uint32_t at, double end) {
     }
     if ((writes & (WEIR__PARAM_GRADS | WEIR__NORMS)) != 0) {
         assert(sim->barrier_left > 0);
-        sim->stages[action->stage].backwards_left -= (writes & WEIR__PARAM_GRADS) != 0;
+        bool gradient = (writes & WEIR__PARAM_GRADS) != 0;
+        sim->stages[action->stage].backwards_left -= gradient;
+        if (gradient && sim->stages[action->stage].backwards_left == 0 && sim->shares.costs != NULL)
+            weir__sim_share(sim, action->stage, WEIR__SIM_GRADIENTS, end);
         sim->barrier_end = end > sim->barrier_end ? end : sim->barrier_end;
         if (--sim->barrier_left == 0) {
             wake(sim, sim->barrier_waiters);
             sim->barrier_waiters = NOBODY;
         }
     }
+    if ((writes & WEIR__PARAMETERS) != 0 && sim->shares.costs != NULL)
+        weir__sim_share(sim, action->stage, WEIR__SIM_PARAMETERS, end);
     return fresh;
+}
+
+static struct weir__sim_amount *live_bytes(struct weir__sim *sim, uint32_t stage) {
+    return &sim->workers[sim->stages[stage].facts.worker].live[WEIR__BYTES];
+}
+
+/* Sums of groups beside a stage's own, and what arrives from other replicas until its norm has
+ * added it up. */
+static void begin_sums(struct weir__sim *sim, const struct weir_action *action,
+                       const struct weir__sim_sums *sums, double start) {
+    const struct weir__sim_share *share = &sim->shares.stages[action->stage];
+    bool last = sim->stages[action->stage].backwards_left == 1;
+    uint64_t arrives = last ? (sim->shares.replicas - 1) * share->slice : 0;
+    uint64_t bytes = sums->begun * share->bytes + arrives;
+    if (bytes > 0) begin_live(live_bytes(sim, action->stage), start, bytes);
+}
+
+static void end_sums(struct weir__sim *sim, const struct weir_action *action,
+                     const struct weir__sim_sums *sums, double end) {
+    const struct weir__sim_share *share = &sim->shares.stages[action->stage];
+    bool norm = (weir__kinds[action->kind].writes & WEIR__NORMS) != 0;
+    uint64_t arrived = norm ? (sim->shares.replicas - 1) * share->slice : 0;
+    uint64_t bytes = sums->added * share->bytes + arrived;
+    if (bytes > 0) end_live(live_bytes(sim, action->stage), end, bytes);
 }
 
 /* Its end is known then, to its worker alone. */
@@ -277,13 +322,21 @@ static void begin_action(struct weir__sim *sim, uint32_t at, struct weir__sim_wo
     assert(at < sim->table->action_count && sim->done_count < sim->table->action_count);
     const struct weir_action *action = &sim->table->actions[at];
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
+    struct weir__sim_sums sums = {0};
     double seconds = seconds_of(sim, action);
+    bool adds = sim->shares.costs != NULL && (kind->writes & WEIR__PARAM_GRADS) != 0;
+    if (adds) {
+        sums = weir__sim_sum(sim, action);
+        seconds += (double)(sums.added * sim->shares.stages[action->stage].bytes) *
+                   sim->shares.add_seconds_per_byte;
+    }
     double start = (worker->free > inputs->ready ? worker->free : inputs->ready) + sim->host;
     double end = start + seconds;
     if (sim->start != NULL) {
         sim->start[at] = start;
         sim->end[at] = end;
     }
+    if (adds) begin_sums(sim, action, &sums, start);
     if (kind->in_step) {
         split_wait(worker, inputs, start);
         count_time(sim, action, seconds);
@@ -292,6 +345,7 @@ static void begin_action(struct weir__sim *sim, uint32_t at, struct weir__sim_wo
         worker->last = end;
         account(sim, action, start, end);
     }
+    if (sim->shares.costs != NULL) end_sums(sim, action, &sums, end);
     worker->free = end;
     sim->done_count++;
 }
@@ -345,10 +399,12 @@ void weir__sim_rewind(struct weir__sim *sim) {
     sim->barrier_end = 0.0;
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) sim->kinds[k] = (struct weir__sim_kind){0};
     if (sim->over_ranks) weir__sim_rewind_ranks(sim);
+    if (sim->shares.costs != NULL) weir__sim_rewind_shares(sim);
 }
 
 static void finish(struct weir__sim *sim) {
-    sim->step = sim->total = 0.0;
+    sim->step = 0.0;
+    sim->total = sim->shares.gathered;
     for (uint32_t w = 0; w < sim->table->worker_count; w++) {
         struct weir__sim_worker *worker = &sim->workers[w];
         for (int amount = 0; amount < WEIR__AMOUNTS; amount++) settle(&worker->live[amount]);

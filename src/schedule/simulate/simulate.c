@@ -49,8 +49,12 @@ static void check_costs(const double *costs, size_t count, const char *what,
     }
 }
 
+bool weir__is_link(const struct weir_link_cost *link) {
+    return is_cost(link->latency) && is_cost(link->seconds_per_byte);
+}
+
 static void check_link(const struct weir_link_cost *link, struct weir_faults *faults) {
-    if (!is_cost(link->latency) || !is_cost(link->seconds_per_byte)) {
+    if (!weir__is_link(link)) {
         weir_faults_add(faults,
                         "a link of %g s and %g s per byte: both must be finite and not negative",
                         link->latency, link->seconds_per_byte);
@@ -105,7 +109,9 @@ static void check_options(const struct weir_simulate_options *options, struct we
     for (size_t i = 0; options->links != NULL && i < (size_t)workers * workers; i++)
         check_link(&options->links[i], faults);
     weir__simulate_check_skips(options->skips, options->skip_count, stages, faults);
-    if (options->ranks != NULL) weir__check_rank_links(options->ranks, workers, faults);
+    uint32_t replicas = options->shared != NULL ? options->shared->replicas : 1;
+    if (options->shared != NULL) weir__sim_check_shared(options, faults);
+    if (options->ranks != NULL) weir__check_rank_links(options->ranks, replicas * workers, faults);
     check_orders(options, faults);
 }
 
@@ -156,7 +162,21 @@ static size_t count_feeds(const struct weir_simulate_options *options) {
     size_t count = 0;
     for (uint32_t i = 0; i < options->skip_count; i++)
         count += 2 * (size_t)options->skips[i].reader_count;
-    return count;
+    return options->shared != NULL ? count * options->shared->replicas : count;
+}
+
+static void carve_shares(struct weir__sim *sim, struct carve *carve) {
+    struct weir__sim_shares *shares = &sim->shares;
+    size_t stages = sim->table->stage_count, sums = 0;
+    if (shares->costs == NULL) return;
+    if (!weir__multiply(stages, shares->costs->groups, &sums)) carve->overflow = true;
+    shares->stages = take(carve, stages, sizeof *shares->stages);
+    shares->left = take(carve, sums, sizeof *shares->left);
+    shares->complete = take(carve, 2 * sums, sizeof *shares->complete);
+    for (int what = 0; what < WEIR__SIM_SENT; what++) {
+        shares->queues[what] = take(carve, shares->rank_count, sizeof *shares->queues[what]);
+        shares->queued[what] = take(carve, stages, sizeof *shares->queued[what]);
+    }
 }
 
 static void carve_ranks(struct weir__sim *sim, struct carve *carve) {
@@ -169,7 +189,15 @@ static void carve_ranks(struct weir__sim *sim, struct carve *carve) {
     ranks->events = take(carve, table->worker_count, sizeof *ranks->events);
     ranks->line_free =
         take(carve, 2 * (size_t)sim->options->ranks->rank_count, sizeof *ranks->line_free);
-    ranks->messages = take(carve, weir__sim_messages_max(sim->options), sizeof *ranks->messages);
+    size_t messages = weir__sim_messages_max(sim->options), queued = 0;
+    if (!weir__multiply(messages, table->micro_batch_count, &queued)) carve->overflow = true;
+    ranks->messages = take(carve, messages, sizeof *ranks->messages);
+    ranks->lanes = take(carve, messages, sizeof *ranks->lanes);
+    ranks->lane_of = take(carve, table->worker_count, sizeof *ranks->lane_of);
+    ranks->queue = take(carve, queued, sizeof *ranks->queue);
+    ranks->message_of = take(carve, 2 * stages + feeds, sizeof *ranks->message_of);
+    ranks->made = take(carve, arrivals, 1);
+    ranks->input_count = (uint32_t)(2 * stages + feeds);
     ranks->first = take(carve, 2 * stages, sizeof *ranks->first);
     ranks->last = take(carve, 2 * stages, sizeof *ranks->last);
     ranks->taken = take(carve, 2 * stages, sizeof *ranks->taken);
@@ -196,6 +224,7 @@ static void carve_all(struct weir__sim *sim, struct carve *carve) {
     size_t ordered = sim->options->order_begin != NULL ? table->action_count : 0;
     sim->ordered = take(carve, ordered, sizeof *sim->ordered);
     carve_ranks(sim, carve);
+    carve_shares(sim, carve);
 }
 
 /* Cells of neighbour stages are read together: a stride of an odd number of cache lines keeps them
@@ -296,34 +325,36 @@ static void cost_stage(struct weir__sim *sim, uint32_t s) {
     assert(s < sim->table->stage_count);
     const struct weir_simulate_options *options = sim->options;
     struct weir__sim_stage *stage = &sim->stages[s];
-    bool last = s + 1 == sim->table->stage_count;
-    stage->facts = weir__stage_facts_of(options, s, stage->facts.worker, stage->backwards > 0,
+    uint32_t own = weir__sim_own(sim, s);
+    bool last = own + 1 == sim->shares.each;
+    stage->facts = weir__stage_facts_of(options, own, stage->facts.worker, stage->backwards > 0,
                                         !last && crosses(sim, s, s + 1));
-    if (s > 0) stage->value_copy = copy_of(sim, s - 1, s, weir__border_bytes(options, s - 1));
+    stage->takes_value = own > 0;
+    if (own > 0) stage->value_copy = copy_of(sim, s - 1, s, weir__border_bytes(options, own - 1));
     stage->waits_gradient =
-        !last && sim->stages[s + 1].sends && weir__border_differentiable(options, s);
-    if (!last) stage->gradient_copy = copy_of(sim, s + 1, s, weir__border_bytes(options, s));
+        !last && sim->stages[s + 1].sends && weir__border_differentiable(options, own);
+    if (!last) stage->gradient_copy = copy_of(sim, s + 1, s, weir__border_bytes(options, own));
 }
 
 /* Each hand-over of a value (or of a gradient): feeds, grouped by the stage that receives. */
 typedef void hand_over_fn(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes);
 
-static void each_value(struct weir__sim *sim, hand_over_fn *visit) {
-    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
-        const struct weir_skip_route *skip = &sim->options->skips[i];
-        for (uint32_t r = 0; r < skip->reader_count; r++)
-            visit(sim, skip->source, skip->readers[r], skip->bytes);
+static void visit_skip(struct weir__sim *sim, const struct weir_skip_route *skip, uint32_t base,
+                       bool gradient, hand_over_fn *visit) {
+    for (uint32_t r = 0; r < skip->reader_count; r++) {
+        uint32_t reader = base + skip->readers[r];
+        uint32_t before = base + (r == 0 ? skip->source : skip->readers[r - 1]);
+        if (!gradient)
+            visit(sim, base + skip->source, reader, skip->bytes);
+        else if (skip->differentiable && sim->stages[reader].sends)
+            visit(sim, reader, before, skip->bytes);
     }
 }
 
-static void each_gradient(struct weir__sim *sim, hand_over_fn *visit) {
-    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
-        const struct weir_skip_route *skip = &sim->options->skips[i];
-        for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
-            uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
-            if (sim->stages[skip->readers[r]].sends) visit(sim, skip->readers[r], to, skip->bytes);
-        }
-    }
+static void each_skip(struct weir__sim *sim, bool gradient, hand_over_fn *visit) {
+    for (uint32_t base = 0; base < sim->table->stage_count; base += sim->shares.each)
+        for (uint32_t i = 0; i < sim->options->skip_count; i++)
+            visit_skip(sim, &sim->options->skips[i], base, gradient, visit);
 }
 
 static void count_value(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
@@ -349,8 +380,8 @@ static void place_gradient(struct weir__sim *sim, uint32_t from, uint32_t to, ui
 
 static void cost_skips(struct weir__sim *sim) {
     uint32_t used = 0;
-    each_value(sim, count_value);
-    each_gradient(sim, count_gradient);
+    each_skip(sim, false, count_value);
+    each_skip(sim, true, count_gradient);
     for (uint32_t s = 0; s < sim->table->stage_count; s++) {
         struct weir__sim_stage *stage = &sim->stages[s];
         uint32_t values = stage->values_end, gradients = stage->gradients_end;
@@ -358,8 +389,8 @@ static void cost_skips(struct weir__sim *sim) {
         stage->gradients_begin = stage->gradients_end = used + values;
         used += values + gradients;
     }
-    each_value(sim, place_value);
-    each_gradient(sim, place_gradient);
+    each_skip(sim, false, place_value);
+    each_skip(sim, true, place_gradient);
 }
 
 /* ---- what moves ---- */
@@ -395,7 +426,8 @@ static void move_skip(const struct weir__sim *sim, const struct weir_skip_route 
 
 /* Of one micro-batch, then times their number. */
 static void count_moves(const struct weir__sim *sim, struct weir_prediction *prediction) {
-    for (uint32_t s = 0; s + 1 < sim->table->stage_count; s++) {
+    uint32_t micro_batches = sim->table->micro_batch_count * sim->shares.replicas;
+    for (uint32_t s = 0; s + 1 < sim->shares.each; s++) {
         if (!crosses(sim, s, s + 1)) continue;
         bool back = sim->stages[s].waits_gradient && sim->stages[s].backwards > 0;
         move(prediction, weir__border_bytes(sim->options, s));
@@ -403,8 +435,9 @@ static void count_moves(const struct weir__sim *sim, struct weir_prediction *pre
     }
     for (uint32_t i = 0; i < sim->options->skip_count; i++)
         move_skip(sim, &sim->options->skips[i], prediction);
-    prediction->moved_bytes *= sim->table->micro_batch_count;
-    prediction->transfers *= sim->table->micro_batch_count;
+    prediction->moved_bytes *= micro_batches;
+    prediction->transfers *= micro_batches;
+    if (sim->shares.costs != NULL) weir__sim_count_shares(sim, prediction);
 }
 
 /* ---- the prediction ---- */
@@ -425,14 +458,31 @@ static void read_worker(const struct weir__sim *sim, uint32_t w, double step) {
     out->imbalance = out->idle - out->copy - out->host;
 }
 
+/* The times of the actions that stand in one replica's table too. */
+static void leave_norms_out(const struct weir__sim *sim) {
+    const struct weir_table *own = sim->options->table, *table = sim->table;
+    uint32_t kept = 0;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        uint32_t a = own->lines[w % own->worker_count];
+        for (uint32_t at = table->lines[w]; at < table->lines[w + 1]; at++) {
+            if (table->actions[at].kind != own->actions[a].kind) continue;
+            sim->start[kept] = sim->start[at];
+            sim->end[kept++] = sim->end[at];
+            a++;
+        }
+    }
+    assert(kept == sim->shares.replicas * own->action_count);
+}
+
 static void read_run(const struct weir__sim *sim, struct weir_prediction *prediction) {
     const struct weir_table *table = sim->table;
     double busy = 0.0;
     prediction->step = sim->step;
     prediction->total = sim->total;
     prediction->actions = sim->actions;
-    prediction->worker_count = table->worker_count;
-    prediction->stage_count = table->stage_count;
+    prediction->worker_count = table->worker_count / sim->shares.replicas;
+    prediction->stage_count = sim->shares.each;
+    prediction->replicas = sim->shares.replicas;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         read_worker(sim, w, sim->step);
         const struct weir_predicted_worker *worker = &sim->predicted[w];
@@ -444,6 +494,7 @@ static void read_run(const struct weir__sim *sim, struct weir_prediction *predic
     for (uint32_t s = 0; s < table->stage_count; s++)
         sim->stage_peaks[s] = sim->stages[s].activations.peak;
     prediction->bubble = sim->step > 0.0 ? 1.0 - busy / (table->worker_count * sim->step) : 0.0;
+    if (sim->shares.table != NULL && sim->start != NULL) leave_norms_out(sim);
     prediction->workers = sim->predicted;
     prediction->stage_peak_activations = sim->stage_peaks;
     prediction->start = sim->start;
@@ -475,6 +526,8 @@ static bool take_means(struct weir__sim *sim) {
     sim->scale = NULL;
     sim->host = sim->noise = 0.0;
     sim->over_ranks = false;
+    sim->shares.free = true;
+    sim->shares.add_seconds_per_byte = 0.0; /* means have it */
     return same;
 }
 
@@ -496,14 +549,30 @@ static bool split_waiting(struct weir__sim *sim) {
     return true;
 }
 
+/* What is shared, in numbers of the table that is given. */
+static void begin_shares(struct weir__sim *sim) {
+    const struct weir_shared_costs *costs = sim->options->shared;
+    struct weir__sim_shares *shares = &sim->shares;
+    *shares = (struct weir__sim_shares){
+        .costs = costs, .replicas = 1, .each = sim->table->stage_count, .rank_count = 1};
+    if (costs == NULL) return;
+    shares->replicas = shares->rank_count = costs->replicas;
+    shares->add_seconds_per_byte = costs->add_seconds_per_byte;
+    shares->group_size = (sim->table->micro_batch_count - 1) / costs->groups + 1;
+    if (sim->options->ranks != NULL) shares->rank_count = sim->options->ranks->rank_count;
+}
+
 static int run(struct weir_simulator *simulator, struct weir_prediction *prediction) {
     struct weir__sim *sim = &simulator->sim;
-    int status = lay_out(simulator);
+    begin_shares(sim);
+    int status = weir__sim_expand(sim, simulator->allocator);
     if (status != WEIR_OK) return status;
+    if ((status = lay_out(simulator)) != WEIR_OK) return status;
     if ((status = enter_table(sim)) != WEIR_OK) return status;
     for (uint32_t s = 0; s < sim->table->stage_count; s++) cost_stage(sim, s);
     cost_skips(sim);
     if (sim->over_ranks) weir__sim_list_messages(sim);
+    if (sim->shares.costs != NULL) weir__sim_cost_shares(sim);
     weir__sim_rewind(sim);
     if (!weir__sim_run(sim)) return WEIR_ERR_SCHEDULE;
     /* no sum that is made of it is larger */
@@ -541,6 +610,8 @@ int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_o
                                         .scale = own.micro_batch_scale,
                                         .over_ranks = own.ranks != NULL};
     status = run(simulator, prediction);
+    weir_table_destroy(simulator->sim.shares.table);
+    simulator->sim.shares.table = NULL;
     if (status == WEIR_ERR_SCHEDULE && faults != NULL) {
         explain(&own, simulator->allocator, faults);
     } else if (status == WEIR_ERR_OVERFLOW) {

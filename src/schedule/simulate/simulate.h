@@ -40,9 +40,22 @@ struct weir__sim_message {
     uint32_t input;    /**< where its arrivals are noted: see weir__sim_ranks */
     uint32_t with;     /**< the input that brings the same to the same worker, or UINT32_MAX */
     uint32_t line;     /**< the way out that it takes */
+    uint32_t lane;     /**< and its place among its worker's messages to the receiver */
     uint32_t next;     /**< of the same sender, or UINT32_MAX */
     uint32_t receiver; /**< a worker */
     double bytes_seconds, latency;
+};
+
+/** Messages from one worker to another go in the order in which they are read, as in the engine,
+ * where their places in memory follow each other so. */
+struct weir__sim_lane {
+    uint32_t receiver;       /**< a worker */
+    uint32_t other;          /**< of the same sender, or UINT32_MAX */
+    uint32_t count;          /**< of messages for a micro-batch */
+    size_t begin, next, end; /**< in `queue`: of a step, and those that were not sent yet */
+};
+struct weir__sim_queued {
+    uint32_t message, micro_batch;
 };
 
 /** An action that has begun. */
@@ -62,7 +75,54 @@ struct weir__sim_ranks {
     uint32_t message_count;
     uint32_t *first, *last; /**< [2 * stages]: a sender's messages; forwards, then gradients */
     uint32_t *taken;        /**< [2 * stages]: a receiver's feeds that are known, the same way */
-    double *arrived;        /**< [input][micro-batch], `stride` apart */
+    uint32_t *message_of;   /**< [input], or UINT32_MAX */
+    uint32_t input_count;
+    double *arrived; /**< [input][micro-batch], `stride` apart; as in a cell */
+    uint8_t *made;   /**< likewise: its producer has ended */
+    struct weir__sim_lane *lanes;
+    uint32_t lane_count;
+    uint32_t *lane_of; /**< [worker]: its first, or UINT32_MAX */
+    struct weir__sim_queued *queue;
+};
+
+/** What a stage's gradients have to do with groups and with other replicas. */
+struct weir__sim_share {
+    double whole;     /**< as in a cell: when the others' parts of its slice are there */
+    double arrives;   /**< the last of those that were sent */
+    double ended[2];  /**< below 0, or when its gradients are complete, and when it is updated */
+    uint32_t missing; /**< parts that were not sent yet */
+    uint64_t bytes;   /**< of its gradients */
+    uint64_t slice, parameters; /**< of what it owns of both */
+    bool begun;                 /**< a group's sum is */
+};
+
+/** A rank's stages in the order in which it sends of them: their gradients, or parameters. */
+struct weir__sim_queue {
+    uint32_t begin, end; /**< in `queued` */
+    uint32_t next;
+    double due; /**< no message leaves before */
+};
+
+enum { WEIR__SIM_GRADIENTS, WEIR__SIM_PARAMETERS, WEIR__SIM_SENT };
+
+struct weir__sim_shares {
+    const struct weir_shared_costs *costs; /**< NULL: nothing is shared */
+    struct weir_table *table;              /**< all replicas', or NULL */
+    uint32_t replicas, each;               /**< stages of a replica */
+    uint32_t group_size, rank_count;
+    struct weir__sim_share *stages;
+    uint32_t *left;                                 /**< [stage][group]: gradients to come */
+    uint8_t *complete;                              /**< [stage][node]: sums */
+    struct weir__sim_queue *queues[WEIR__SIM_SENT]; /**< [rank] */
+    uint32_t *queued[WEIR__SIM_SENT];
+    double gathered; /**< the last parameters' arrival */
+    double add_seconds_per_byte;
+    bool free; /**< messages take no time */
+};
+
+/** Sums of groups that begin or end in an action. */
+struct weir__sim_sums {
+    uint32_t begun, added;
 };
 
 struct weir__sim_stage {
@@ -72,6 +132,7 @@ struct weir__sim_stage {
     uint32_t backwards;      /**< of its actions, those that write PARAM_GRADS, */
     uint32_t backwards_left; /**< and have not run */
     bool sends;              /**< it has actions that write INPUT_GRADS */
+    bool takes_value;        /**< its input comes from the stage before */
     bool waits_gradient;     /**< its output's gradient comes from the next stage */
     struct weir__sim_amount activations;
 };
@@ -116,6 +177,7 @@ struct weir__sim {
     struct weir__sim_kind kinds[WEIR_KIND_COUNT];
     bool over_ranks; /**< messages are looked at; else crossings are by themselves */
     struct weir__sim_ranks ranks;
+    struct weir__sim_shares shares;
 };
 
 static inline struct weir__sim_cell *weir__sim_cell(const struct weir__sim *sim, uint32_t stage,
@@ -144,15 +206,42 @@ void weir__sim_rewind_ranks(struct weir__sim *sim);
 void weir__sim_push(struct weir__sim *sim, double end, uint32_t worker);
 /** The next end, of equal ones the lower worker's; false: there is none. */
 bool weir__sim_pop(struct weir__sim *sim, struct weir__sim_event *event);
+/** Sends bytes from a stage's worker to another rank's; when they arrive. */
+double weir__sim_send_bytes(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes,
+                            double end);
 /** Sends what a stage's forward, or gradient, sends when it ends. */
 void weir__sim_send(struct weir__sim *sim, uint32_t stage, bool gradient, uint32_t micro_batch,
                     double end);
-static inline double weir__sim_arrived(const struct weir__sim *sim, uint32_t input,
-                                       uint32_t micro_batch) {
-    assert(sim->over_ranks && micro_batch < sim->stride);
-    return sim->ranks.arrived[(size_t)input * sim->stride + micro_batch];
+static inline double *weir__sim_arrived(const struct weir__sim *sim, uint32_t input,
+                                        uint32_t micro_batch) {
+    assert(sim->over_ranks && micro_batch < sim->stride && input < sim->ranks.input_count);
+    return &sim->ranks.arrived[(size_t)input * sim->stride + micro_batch];
 }
 
+/* What replicas and groups add (shared.c). */
+/** Whether a link can be: finite, not negative. */
+bool weir__is_link(const struct weir_link_cost *link);
+/** Every fault of the costs. */
+void weir__sim_check_shared(const struct weir_simulate_options *options,
+                            struct weir_faults *faults);
+/** All replicas' table, with N, where there are several; sim->table then. */
+int weir__sim_expand(struct weir__sim *sim, const struct weir_allocator *allocator);
+/** Costs of its norms and updates, and the orders of its messages, when ranks are known. */
+void weir__sim_cost_shares(struct weir__sim *sim);
+void weir__sim_rewind_shares(struct weir__sim *sim);
+/** Of an action that writes gradients, when it begins. */
+struct weir__sim_sums weir__sim_sum(struct weir__sim *sim, const struct weir_action *action);
+/** The stage's gradients are complete, or its parameters are updated. */
+void weir__sim_share(struct weir__sim *sim, uint32_t stage, int what, double end);
+/** Messages and their bytes between replicas, for a prediction. */
+void weir__sim_count_shares(const struct weir__sim *sim, struct weir_prediction *prediction);
+/** The stage's number in its replica, which costs are given for. */
+static inline uint32_t weir__sim_own(const struct weir__sim *sim, uint32_t stage) {
+    return stage % sim->shares.each;
+}
+
+/** Tells who waits for it of an end (run.c). False: it was known before. */
+bool weir__sim_tell(struct weir__sim *sim, double *awaited, double end);
 /** Puts what changes in a run back to its beginning. */
 void weir__sim_rewind(struct weir__sim *sim);
 /** Runs every action; false where the lines do not allow it. */

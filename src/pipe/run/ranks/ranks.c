@@ -190,7 +190,8 @@ static uint64_t hash_plans(const struct weir_pipe *pipe, uint64_t hash) {
     return hash;
 }
 
-/* What replicas have in common: not the micro-batches. */
+/* What replicas have in common: not the micro-batches, but the order of updates, in which
+ * parameters go. */
 static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
     const struct weir__row_plan *plan = pipe->prepared[0];
     uint32_t channels = 0;
@@ -202,6 +203,11 @@ static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
     hash = weir__hash(hash, &channels, sizeof channels);
     hash =
         weir__hash(hash, plan->stage_worker, plan->table->stage_count * sizeof *plan->stage_worker);
+    for (uint32_t a = 0; a < plan->table->action_count; a++) {
+        const struct weir_action *action = &plan->table->actions[a];
+        if (weir__writes(action->kind, WEIR__PARAMETERS))
+            hash = weir__hash(hash, &action->stage, sizeof action->stage);
+    }
     for (uint32_t s = 0; s < plan->table->stage_count; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
         for (uint32_t k = 0; k < stage->section_count; k++) {

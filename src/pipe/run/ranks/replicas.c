@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* What replicas of a pipe send each other in a step (weir_shared.h): behind a stage's last gradient
  * each slice of its sum to the replica that owns it, which adds them up before its norm; behind its
- * update the slice's parameters to all others. Stages go in descending order, for gradients are
- * complete in about that, so that a rank's first messages go while others still are at work. */
+ * update the slice's parameters to all others. A rank's gradients go in descending order of stages,
+ * for they are complete in about that, its parameters in the order of its updates, so that the
+ * first messages go while others still are at work. */
 #include "pipe/run/ranks.h"
-
-/* A message: bytes of a block, behind an action of this rank's. */
-struct weir__item {
-    uint32_t block, action;
-    size_t offset, bytes;
-};
 
 struct making {
     struct weir_pipe *pipe;
     const struct weir__row_plan *plan;
     struct weir__port *port;
-    uint32_t peer; /* a replica */
+    uint32_t peer;           /* a replica */
+    const uint32_t *updates; /* stages here in the order of their updates */
+    uint32_t update_count;
     uint32_t count;
     struct weir__item *items; /* NULL: they are counted */
 };
@@ -100,18 +97,20 @@ static void add_all(struct making *making) {
         making->port->until[s] = making->count;
     }
     making->port->body_count = making->count;
-    for (uint32_t s = stages; s-- > 0;)
-        if (learns_here(making, s)) add_parameters(making, s);
+    for (uint32_t i = 0; i < making->update_count; i++)
+        if (learns_here(making, making->updates[i])) add_parameters(making, making->updates[i]);
     making->port->count = making->count;
 }
 
-static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32_t peer,
-                     bool sends) {
+/* `making` has what all ports of the plan have in common. */
+static int make_port(struct making making, struct weir__row_plan *plan, uint32_t peer, bool sends) {
+    struct weir_pipe *pipe = making.pipe;
     struct weir__pool *pool = &pipe->setup.pool;
     assert(peer < pipe->ranks->replicas && peer != pipe->ranks->replica);
     struct weir__port *port = weir__pool_take(pool, 1, sizeof *port);
     if (port == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    struct making making = {.pipe = pipe, .plan = plan, .port = port, .peer = peer};
+    making.port = port;
+    making.peer = peer;
     *port = (struct weir__port){
         .sends = sends,
         .peer = pipe->ranks->world->rank +
@@ -131,10 +130,18 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
 }
 
 int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
-    for (uint32_t r = 0; plan->arrivals != NULL && r < pipe->ranks->replicas; r++) {
+    if (plan->arrivals == NULL) return WEIR_OK;
+    uint32_t *updates =
+        weir__pool_take(&pipe->setup.pool, plan->table->stage_count, sizeof *updates);
+    if (updates == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    uint32_t count =
+        weir__table_updates(plan->table, pipe->ranks->first, pipe->ranks->end, updates);
+    const struct making making = {
+        .pipe = pipe, .plan = plan, .updates = updates, .update_count = count};
+    for (uint32_t r = 0; r < pipe->ranks->replicas; r++) {
         if (r == pipe->ranks->replica) continue;
         for (int sends = 1; sends >= 0; sends--) {
-            int status = make_port(pipe, plan, r, sends != 0);
+            int status = make_port(making, plan, r, sends != 0);
             if (status != WEIR_OK) return status;
         }
     }
