@@ -484,7 +484,7 @@ static int prepare_ranks(struct weir_pipe *pipe, uint32_t before, int status, in
         weir__ranks_agree(pipe->ranks->world, pipe, status, (uint64_t)rows,
                           "row counts, or plans for them: each must make the same calls", faults);
     for (uint32_t i = before; all == WEIR_OK && i < pipe->prepared_count; i++)
-        all = weir__ranks_prepare(pipe, pipe->prepared[i]);
+        all = weir__ranks_prepare(pipe, pipe->prepared[i], faults);
     if (all == WEIR_OK || status != WEIR_OK) return all;
     weir__prepared_destroy(pipe->setup.options.allocator, &pipe->prepared[before],
                            pipe->prepared_count - before);
