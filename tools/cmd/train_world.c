@@ -36,14 +36,11 @@ static void hold_errors(struct train_world *world) {
         world->lost.errors = 0;
 }
 
-/* What has devices that no rank has yet, or is measured, and differently by each. */
+/* What is measured, and differently by each. */
 static void refuse(const struct train *t, const struct args *args) {
-    static const char *const options[] = {"device", "balance-by"};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (args_given(args, options[i]))
-            weir_faults_add(t->faults,
-                            "--%s: not over several processes: leave it away, or start one",
-                            options[i]);
+    if (args_given(args, "balance-by"))
+        weir_faults_add(t->faults, "--balance-by: not over several processes: leave it away, or "
+                                   "start one");
     if (t->values->plan == 1 && args_given(args, "plan") && t->values->pipe.replicas > 1)
         weir_faults_add(t->faults, "--plan auto: a pipeline is searched for one replica: give what "
                                    "'weir plan --search' prints without --replicas");
