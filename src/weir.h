@@ -564,8 +564,8 @@ struct weir_plan_copies {
 struct weir_plan_pinned {
     uint64_t staging; /**< what the caller brings and gets passes through it */
     uint64_t numbers; /**< losses and norms, which a rank's first GPU's worker has for all */
-    uint64_t hops;    /**< for what crosses to other ranks, but not by NCCL; and what comes from GPUs
-                           whose memory this one does not reach, as far as their driver says
+    uint64_t hops;    /**< for what crosses to other ranks, but not by NCCL, and what comes from
+                           GPUs whose memory this one does not reach, as far as their driver says
                            without being opened: where access is refused all the same it has more */
 };
 

@@ -77,7 +77,7 @@ struct weir__device_calls {
     const char *kind; /**< "cpu", "cuda" */
     /** Makes the device the calling thread's, for all later calls with it. */
     int (*enter)(struct weir__device *device);
-    /** The same until `leave`, which puts back what was there: for threads that are another's. Leave
+    /** The same until `leave`, which puts back what was there: for threads that are others'. Leave
      * what failed, too. */
     int (*visit)(struct weir__device *device, struct weir__visit *visit);
     void (*leave)(struct weir__device *device, const struct weir__visit *visit);

@@ -37,10 +37,9 @@ static int fill(struct weir__nccl *nccl, struct weir_error *error) {
 int weir__nccl_open(struct weir__nccl *nccl, struct weir_error *error) {
     assert(nccl != NULL);
     *nccl = (struct weir__nccl){0};
-    int status =
-        weir__gpu_library_open(weir__gpu_library_named("NCCL"), &nccl->library, error);
-    if (status == WEIR_OK) status = fill(nccl, error);
-    if (status != WEIR_OK) weir__nccl_close(nccl);
+    int status = weir__gpu_library_open(weir__gpu_library_named("NCCL"), &nccl->library, error);
+    if (status != WEIR_OK) return status;
+    if ((status = fill(nccl, error)) != WEIR_OK) weir__nccl_close(nccl);
     return status;
 }
 
@@ -75,15 +74,16 @@ int weir__nccl_pair_new(const struct weir__nccl *nccl, struct weir__device *devi
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     assert(nccl->library != NULL && id != NULL);
     *made = (struct weir__nccl_pair){.nccl = nccl, .device = device, .receives = receives};
+    made->under_way = true;
     int result = WEIR__NCCL_SUCCESS, status = device->calls->visit(device, &visit);
     if (status == WEIR_OK) result = nccl->comm_init(&made->comm, 2, *id, receives, &config);
     device->calls->leave(device, &visit);
-    if (status == WEIR_OK) status = check(nccl, "ncclCommInitRankConfig", result, error);
-    made->under_way = true;
+    if (status != WEIR_OK) goto fail;
+    if ((status = check(nccl, "ncclCommInitRankConfig", result, error)) != WEIR_OK) goto fail;
     *pair = made;
-    if (status == WEIR_OK) return WEIR_OK;
+    return WEIR_OK;
+fail:
     weir__nccl_pair_destroy(made);
-    *pair = NULL;
     return status;
 }
 
@@ -93,8 +93,8 @@ int weir__nccl_pair_poll(struct weir__nccl_pair *pair, bool *ready, struct weir_
     if (pair->comm == NULL) return weir__fail(error, WEIR_ERR_PEER, "this pair was aborted");
     int asked = pair->nccl->comm_get_async_error(pair->comm, &result);
     int status = check(pair->nccl, "ncclCommGetAsyncError", asked, error);
-    if (status == WEIR_OK) status = check(pair->nccl, "NCCL", result, error);
     if (status != WEIR_OK) return status;
+    if ((status = check(pair->nccl, "NCCL", result, error)) != WEIR_OK) return status;
     pair->under_way = asked == WEIR__NCCL_IN_PROGRESS || result == WEIR__NCCL_IN_PROGRESS;
     *ready = !pair->under_way;
     return WEIR_OK;

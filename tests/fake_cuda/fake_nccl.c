@@ -29,11 +29,11 @@ struct ncclComm {
     char id[128];
     int rank;
     struct fake_context *context;
-    uint32_t late;     /* questions until the last call has ended */
-    bool failed, lost; /* lost: the peer is */
-    uint64_t given;    /* messages */
-    struct fake_op *coming; /* of the last call, not in its stream yet … */
-    struct fake_stream *to; /* … which is this */
+    uint32_t late;                 /* questions until the last call has ended */
+    bool failed, lost;             /* lost: the peer is */
+    uint64_t given;                /* messages */
+    struct fake_op *coming;        /* of the last call, not in its stream yet … */
+    struct fake_stream *to;        /* … which is this */
     struct fake_message *messages; /* [MEETINGS_MAX], of both: rank 0's */
 };
 
@@ -43,7 +43,7 @@ const char *ncclGetErrorString(int result);
 WEIR__NCCL_CALL_MAP(DECLARE)
 #undef DECLARE
 
-static struct ncclComm *comms;   /* all, under the driver's lock */
+static struct ncclComm *comms; /* all, under the driver's lock */
 static uint64_t ids, lose_at, messages_given;
 
 /* ---- messages in streams ---- */
@@ -93,8 +93,8 @@ struct fake_stream *fake_message_run(struct fake_op *op) {
     struct fake_message *message = message_of(op);
     if (op->dropped) return NULL;
     struct fake_stream *other = fake_message_other(op);
-    bool whole = message->stream[0]->context->broken == 0 &&
-                 message->stream[1]->context->broken == 0;
+    bool whole =
+        message->stream[0]->context->broken == 0 && message->stream[1]->context->broken == 0;
     if (whole) move(message);
     return other;
 }

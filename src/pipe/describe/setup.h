@@ -38,10 +38,10 @@ struct weir__tie_group {
 
 enum { WEIR__RANK_GPUS_MAX = 16 };
 
-/** GPUs of a rank of a world, which all ranks know (pipe/run/ranks/gpus.c). Of those that its driver
- * shows it has some: "cuda:0" is the first of them. */
+/** GPUs of a rank of a world, which all ranks know (pipe/run/ranks/gpus.c). Of those that its
+ * driver shows it has some: "cuda:0" is the first of them. */
 struct weir__rank_gpus {
-    uint64_t keys[WEIR__RANK_GPUS_MAX]; /**< of each shown: two ranks' are equal if the GPU is one */
+    uint64_t keys[WEIR__RANK_GPUS_MAX]; /**< of each shown: equal on two ranks if it is one GPU */
     uint64_t list;                      /**< of all keys */
     uint32_t shown, wants;              /**< wants: it has workers on GPUs */
     uint32_t nccl;                      /**< its NCCL's version, as ncclGetVersion says; 0: none */
@@ -65,8 +65,8 @@ struct weir__setup {
     const uint64_t *reach; /**< [options.device_count]: weir__device_reach, where workers' devices
                                 have memories of their own that differ; NULL: they do not */
     const struct weir__rank_gpus *gpus; /**< [rank of the world]; NULL: as they are named */
-    const struct weir_table *placed; /**< and on whose workers: the pipe's first table */
-    struct weir__flow flow;          /**< what the schedule's dependencies are derived from */
+    const struct weir_table *placed;    /**< and on whose workers: the pipe's first table */
+    struct weir__flow flow;             /**< what the schedule's dependencies are derived from */
 };
 
 /** Checks and copies. On failure nothing is left behind and `faults` has every reason. */
@@ -117,7 +117,7 @@ static inline uint64_t weir__setup_gpu(const struct weir__setup *setup, uint32_t
  * are not one, and the same NCCL. As far as known, before ranks have met: then GPUs do. */
 static inline bool weir__setup_by_nccl(const struct weir__setup *setup, uint32_t a, uint32_t b,
                                        uint32_t workers) {
-    bool gpus = weir__setup_device(setup, a).memory != 0 && weir__setup_device(setup, b).memory != 0;
+    bool gpus = weir__setup_device(setup, a).memory > 0 && weir__setup_device(setup, b).memory > 0;
     if (setup->gpus == NULL || !gpus) return gpus;
     const struct weir__rank_gpus *of = &setup->gpus[weir__setup_rank(setup, a, workers)];
     const struct weir__rank_gpus *other = &setup->gpus[weir__setup_rank(setup, b, workers)];

@@ -37,6 +37,7 @@ static size_t slot_bytes(const struct weir__row_plan *p, uint32_t worker, uint32
 static size_t port_slot_bytes(const struct weir__setup *setup, const struct weir__row_plan *p,
                               uint32_t worker, uint32_t from) {
     size_t most = 0;
+    assert(worker < p->table->worker_count && from < p->table->worker_count);
     for (uint32_t i = 0; i < p->copy_count; i++) {
         const struct weir__prepared_copy *copy = &p->copies[i];
         if (!weir__is_message(p, copy)) continue;

@@ -67,6 +67,7 @@ static int refuse_device(const struct weir__setup *setup, uint32_t worker, int s
 static int own_name(const struct weir__setup *setup, uint32_t worker, char name[32],
                     struct weir_error *error) {
     uint32_t memory = weir__setup_device(setup, worker).memory;
+    assert(name != NULL && error != NULL);
     snprintf(name, 32, "%.31s", device_name(setup, worker));
     if (memory == 0 || setup->gpus == NULL) return WEIR_OK;
     const struct weir__rank_gpus *gpus = &setup->gpus[setup->options.world->rank];
@@ -84,10 +85,18 @@ int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct w
                       struct weir__device **device) {
     struct weir_error error = {0};
     char name[32];
+    assert(*device == NULL);
     int status = own_name(setup, worker, name, &error);
-    if (status == WEIR_OK)
-        status = weir__device_open(name, setup->options.allocator, &error, device);
+    if (status != WEIR_OK) return refuse_device(setup, worker, status, &error, faults);
+    status = weir__device_open(name, setup->options.allocator, &error, device);
     return refuse_device(setup, worker, status, &error, faults);
+}
+
+static int check_device(const struct weir__setup *setup, uint32_t worker,
+                        struct weir_error *error) {
+    char name[32];
+    int status = own_name(setup, worker, name, error);
+    return status != WEIR_OK ? status : weir__device_check(name, error);
 }
 
 /* Others' devices are theirs to look for. */
@@ -95,6 +104,7 @@ static bool is_own(const struct weir__setup *setup, uint32_t worker, uint32_t wo
     const struct weir_world *world = setup->options.world;
     if (world == NULL) return true;
     uint32_t ranks = world->rank_count / weir__replicas(&setup->options);
+    assert(worker < workers);
     return ranks == 0 || weir__setup_rank(setup, worker, workers) == world->rank % ranks;
 }
 
@@ -110,10 +120,8 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
     int worst = WEIR_OK;
     for (uint32_t w = 0; w < given && w < workers; w++) {
         struct weir_error error = {0};
-        char name[32];
         if (!is_own(setup, w, workers)) continue;
-        int status = own_name(setup, w, name, &error);
-        if (status == WEIR_OK) status = weir__device_check(name, &error);
+        int status = check_device(setup, w, &error);
         if (refuse_device(setup, w, status, &error, faults) != WEIR_OK) worst = status;
     }
     return worst;

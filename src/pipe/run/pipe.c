@@ -164,10 +164,10 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
         worker->pipe = pipe;
         worker->index = w;
         /* of another rank's nothing runs here */
-        int status = weir__is_here(pipe, w)
-                         ? weir__plan_device(&pipe->setup, w, faults, &worker->device)
-                         : weir__device_open("cpu", pipe->setup.options.allocator, NULL,
-                                             &worker->device);
+        int status =
+            weir__is_here(pipe, w)
+                ? weir__plan_device(&pipe->setup, w, faults, &worker->device)
+                : weir__device_open("cpu", pipe->setup.options.allocator, NULL, &worker->device);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -303,8 +303,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
     struct weir_pipe *pipe = weir__acquire(options->allocator, 1, sizeof *pipe);
     if (pipe == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__setup_init(&pipe->setup, options, faults);
-    int surveyed =
-        weir__ranks_survey(world, status == WEIR_OK ? &pipe->setup : NULL, faults);
+    int surveyed = weir__ranks_survey(world, status == WEIR_OK ? &pipe->setup : NULL, faults);
     if (status != WEIR_OK || surveyed != WEIR_OK) {
         if (status == WEIR_OK) weir__setup_clean_up(&pipe->setup);
         weir__release(options->allocator, pipe, 1, sizeof *pipe);

@@ -33,15 +33,15 @@ struct weir__port {
     uint32_t base;           /**< of it in this step; set by the caller before `start` */
     bool sends;
     uint32_t peer, channel;
-    uint32_t offer_channel;  /**< of a crossing by NCCL: of what goes the other way */
-    uint32_t count;                 /**< messages of a step with an update … */
-    uint32_t body_count;            /**< … and without: those before the norms */
-    const uint32_t *copies;         /**< [count]: copies of the plan, by place … */
-    const struct weir__item *items; /**< … or, if not NULL, messages between replicas */
-    uint32_t replica;               /**< of those: the other … */
-    uint32_t *until;                /**< … and [stage]: how many there are up to its gradients */
-    struct weir_request *requests;  /**< [count]: those of places ended to `begun` are under way */
-    uint32_t begun;                 /**< in this step; the poll's */
+    uint32_t offer_channel;          /**< of a crossing by NCCL: of what goes the other way */
+    uint32_t count;                  /**< messages of a step with an update … */
+    uint32_t body_count;             /**< … and without: those before the norms */
+    const uint32_t *copies;          /**< [count]: copies of the plan, by place … */
+    const struct weir__item *items;  /**< … or, if not NULL, messages between replicas */
+    uint32_t replica;                /**< of those: the other … */
+    uint32_t *until;                 /**< … and [stage]: how many there are up to its gradients */
+    struct weir_request *requests;   /**< [count]: those of places ended to `begun` are under way */
+    uint32_t begun;                  /**< in this step; the poll's */
     struct weir__crossing *crossing; /**< of a GPU's: what is beside its messages; else NULL */
     uint32_t whole; /**< sends of this step up to there have bytes; those behind were
                          begun after a failure and have none */
@@ -53,7 +53,7 @@ struct weir__crossing {
     struct weir__worker *worker;
     struct weir__copy_stream *stream;
     struct weir_request *offers; /**< [count]: by NCCL, of the receiver's word that it is ready */
-    uint64_t *sizes;             /**< [count]: by NCCL, what the sender's word says of the bytes … */
+    uint64_t *sizes;             /**< [count]: by NCCL, the bytes that the sender's word says … */
     bool *empty;                 /**< [count]: … or that there are none: its rank has failed */
     uint32_t offered;            /**< offers begun, in this step */
     uint32_t heard;              /**< offers, of a send, or messages, of a receive, that came */

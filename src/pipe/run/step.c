@@ -318,10 +318,18 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     return WEIR_OK;
 }
 
+/* What GPUs did is told with the driver's times, so these are asked for at once. */
+static int stamp_for_others(struct weir_pipe *pipe) {
+    assert(pipe->command.kind == WEIR__COMMAND_RUN);
+    if (pipe->ranks == NULL || pipe->host == NULL) return WEIR_OK;
+    weir__stamps_leave(pipe);
+    return weir__stamps_read(pipe);
+}
+
 /* Where other ranks cannot tell what they did there is no report; why not, the world's next call
  * will say. */
 static void keep_history(struct weir_pipe *pipe) {
-    bool told = weir__ranks_tell_events(pipe) == WEIR_OK;
+    bool told = stamp_for_others(pipe) == WEIR_OK && weir__ranks_tell_events(pipe) == WEIR_OK;
     if (!told || (pipe->ranks != NULL && pipe->ranks->world->rank != 0)) return;
     pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
@@ -342,7 +350,8 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
     if (status == WEIR_OK && !infer) keep_history(pipe);
-    if (ran == WEIR_OK) weir__stamps_leave(pipe);
+    bool stamped = pipe->ranks != NULL && status == WEIR_OK && !infer;
+    if (ran == WEIR_OK && !stamped) weir__stamps_leave(pipe);
     if (status != WEIR_OK) return status;
     status = weir__ranks_give_back(pipe, infer);
     if (status != WEIR_OK)

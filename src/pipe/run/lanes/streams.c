@@ -110,6 +110,7 @@ static int find_rank_stream(struct weir_pipe *pipe, const struct weir__lane *lan
     bool sends = weir__is_here(pipe, lane->from);
     struct weir__worker *worker = &pipe->workers[sends ? lane->from : lane->worker];
     uint32_t other = sends ? lane->worker : lane->from;
+    assert(lane->of_ranks && lane->from != WEIR__FROM_CALLER);
     if (!weir__is_here(pipe, worker->index) || worker->device->calls->synchronous) return WEIR_OK;
     for (struct weir__copy_stream *s = worker->rank_streams; s != NULL; s = s->next) {
         if (s->from != other || s->sends != sends) continue;
@@ -136,6 +137,7 @@ static int find_rank_stream(struct weir_pipe *pipe, const struct weir__lane *lan
 static int grow_rank_stream(struct weir_pipe *pipe, const struct weir__prepared_copy *copy,
                             struct weir__copy_stream *stream) {
     struct weir__hop *hop = &stream->hop;
+    assert(copy->bytes > 0 && copy->unit != WEIR__NO_COPY);
     if (hop->device != NULL && copy->bytes > hop->wanted_bytes)
         hop->wanted_bytes = (copy->bytes + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
     return grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);

@@ -26,6 +26,7 @@ int weir__crossing_prepare(struct weir_pipe *pipe, const struct weir__row_plan *
                            struct weir__port *port) {
     struct weir__pool *pool = &pipe->setup.pool;
     struct weir__copy_stream *stream = plan->bound.streams[lane];
+    assert(plan->lanes[lane].of_ranks && port->crossing == NULL);
     if (stream == NULL) return WEIR_OK;
     struct weir__crossing *made = weir__pool_take(pool, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -64,8 +65,7 @@ static const struct weir__prepared_copy *copy_at(const struct going *g, uint32_t
 
 /* In the plan's memory. */
 static void *memory_at(const struct going *g, uint32_t place) {
-    const struct weir__copy_ends *ends =
-        &g->pipe->command.plan->bound.ends[g->port->copies[place]];
+    const struct weir__copy_ends *ends = &g->pipe->command.plan->bound.ends[g->port->copies[place]];
     return g->port->sends ? ends->from : ends->to;
 }
 
@@ -77,6 +77,7 @@ static void *slot_at(const struct going *g, uint32_t place) {
 
 static int explain(const struct going *g, int status) {
     char text[200] = "";
+    assert(g->error != NULL && g->device != NULL);
     if (status == WEIR_OK || g->error->message[0] != '\0') return status;
     if (g->device->calls->explain != NULL) g->device->calls->explain(g->device, text, sizeof text);
     return weir__fail(g->error, status, "%s", text[0] != '\0' ? text : weir_status_text(status));
@@ -116,6 +117,7 @@ static int follow(const struct going *g, uint32_t place) {
     const struct weir__row_plan *plan = g->pipe->command.plan;
     const struct weir__prepared_copy *copy = copy_at(g, place);
     int status = WEIR_OK;
+    assert(copy->place == place && copy->wait_end <= plan->wait_count);
     if (g->port->sends) {
         uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
         const struct weir__needed_wait wait = {
@@ -127,28 +129,45 @@ static int follow(const struct going *g, uint32_t place) {
     return status;
 }
 
+static int record(const struct going *g, uint32_t place) {
+    const struct weir__device_calls *calls = g->device->calls;
+    struct weir__visit visit;
+    assert(g->crossing->stream->device == g->device);
+    int status = calls->visit(g->device, &visit), recorded = status;
+    if (status == WEIR_OK)
+        recorded = calls->event_record(g->crossing->stream->stream, signal_at(g, place));
+    calls->leave(g->device, &visit);
+    return explain(g, recorded);
+}
+
 /* Behind all that it follows: the copy to or from its slot, or none. */
 static int give_slot(const struct going *g, uint32_t place, bool copies) {
     struct weir_stream *stream = g->crossing->stream->stream;
     const struct weir__device_calls *calls = g->device->calls;
     void *memory = memory_at(g, place), *slot = slot_at(g, place);
     struct weir__visit visit;
+    assert(memory != NULL && memory != slot);
     int status = calls->visit(g->device, &visit);
-    if (status == WEIR_OK && copies) status = follow(g, place);
-    if (status == WEIR_OK && copies)
-        status = calls->copy(stream, g->port->sends ? slot : memory,
-                             g->port->sends ? memory : slot, copy_at(g, place)->bytes);
-    if (status == WEIR_OK) status = calls->event_record(stream, signal_at(g, place));
+    if (status != WEIR_OK) goto out;
+    if (copies && (status = follow(g, place)) != WEIR_OK) goto out;
+    if (copies && g->port->sends)
+        status = calls->copy(stream, slot, memory, copy_at(g, place)->bytes);
+    else if (copies)
+        status = calls->copy(stream, memory, slot, copy_at(g, place)->bytes);
+    if (status != WEIR_OK) goto out;
+    status = calls->event_record(stream, signal_at(g, place));
+out:
     calls->leave(g->device, &visit);
     return explain(g, status);
 }
 
 static int begin_pair(const struct going *g, uint32_t place) {
     struct weir__visit visit;
+    assert(!g->crossing->giving && place == g->given);
     int status = g->device->calls->visit(g->device, &visit);
-    if (status == WEIR_OK) status = follow(g, place);
+    int followed = status == WEIR_OK ? follow(g, place) : status;
     g->device->calls->leave(g->device, &visit);
-    if (status != WEIR_OK) return explain(g, status);
+    if (followed != WEIR_OK) return explain(g, followed);
     g->crossing->giving = true;
     return weir__nccl_pair_give(g->crossing->stream->pair, g->crossing->stream->stream,
                                 memory_at(g, place), copy_at(g, place)->bytes, g->error);
@@ -158,8 +177,8 @@ static int begin_pair(const struct going *g, uint32_t place) {
  * the signal behind it. */
 static int give_pair(const struct going *g, bool *given) {
     struct weir__crossing *crossing = g->crossing;
-    struct weir__visit visit;
     bool ready = true;
+    assert(crossing->stream->pair != NULL && g->given < g->count);
     *given = false;
     if (!crossing->giving && !crossing->empty[g->given]) {
         int begun = begin_pair(g, g->given);
@@ -170,18 +189,16 @@ static int give_pair(const struct going *g, bool *given) {
         if (polled != WEIR_OK || !ready) return polled;
     }
     crossing->giving = false;
-    int status = g->device->calls->visit(g->device, &visit);
-    if (status == WEIR_OK)
-        status = g->device->calls->event_record(crossing->stream->stream, signal_at(g, g->given));
-    g->device->calls->leave(g->device, &visit);
+    int status = record(g, g->given);
     *given = status == WEIR_OK;
-    return explain(g, status);
+    return status;
 }
 
 /* ---- messages ---- */
 
 static int begin_message(const struct going *g, uint32_t place, void *data, size_t bytes) {
     const struct weir_world *world = g->pipe->ranks->world;
+    assert(place < g->count && (data != NULL || bytes == 0));
     const struct weir_message message = {.data = bytes > 0 ? data : NULL,
                                          .bytes = bytes,
                                          .peer = g->port->peer,
@@ -195,6 +212,7 @@ static int begin_message(const struct going *g, uint32_t place, void *data, size
 /* An offer goes the other way. */
 static int begin_offer(const struct going *g, uint32_t place) {
     const struct weir_world *world = g->pipe->ranks->world;
+    assert(place < g->count && g->crossing->stream->pair != NULL);
     const struct weir_message message = {.peer = g->port->peer,
                                          .channel = g->port->offer_channel,
                                          .tag = weir__port_tag(g->pipe, place)};
@@ -206,6 +224,7 @@ static int begin_offer(const struct going *g, uint32_t place) {
 static int test(const struct going *g, struct weir_request *request, bool *over,
                 struct weir_arrival *arrival) {
     const struct weir_world *world = g->pipe->ranks->world;
+    assert(request != NULL && over != NULL);
     *over = false;
     return world->calls->test(world->context, request, over, arrival);
 }
@@ -224,6 +243,7 @@ static int send_slots(struct going *g) {
     struct weir__crossing *crossing = g->crossing;
     struct weir__port *port = g->port;
     int status = WEIR_OK;
+    assert(port->sends && g->given - crossing->closed <= WEIR__PORT_SLOTS);
     bool failed, over = true;
     while (g->given < g->count && g->given - crossing->closed < WEIR__PORT_SLOTS &&
            may_begin(g, g->given, &failed)) {
@@ -251,12 +271,13 @@ static int hear_slots(struct going *g) {
     struct weir__crossing *crossing = g->crossing;
     struct weir_arrival arrival;
     bool over;
+    assert(crossing->heard >= g->given);
     while (crossing->heard < g->port->begun) {
         uint32_t place = crossing->heard;
         int status = test(g, &g->port->requests[place], &over, &arrival);
         if (status != WEIR_OK || !over) return status;
-        status = weir__port_check(g->pipe, g->port, place, &arrival, copy_at(g, place)->bytes,
-                                  g->error);
+        status =
+            weir__port_check(g->pipe, g->port, place, &arrival, copy_at(g, place)->bytes, g->error);
         if (status != WEIR_OK) return status;
         crossing->empty[place] = arrival.bytes == 0;
         crossing->heard++;
@@ -268,9 +289,10 @@ static int receive_slots(struct going *g) {
     struct weir__crossing *crossing = g->crossing;
     struct weir__port *port = g->port;
     int status;
+    assert(!port->sends && port->begun - crossing->closed <= WEIR__PORT_SLOTS);
     while (port->begun < g->count && port->begun - crossing->closed < WEIR__PORT_SLOTS) {
-        status = begin_message(g, port->begun, slot_at(g, port->begun),
-                               copy_at(g, port->begun)->bytes);
+        status =
+            begin_message(g, port->begun, slot_at(g, port->begun), copy_at(g, port->begun)->bytes);
         if (status != WEIR_OK) return status;
         port->begun++;
     }
@@ -315,6 +337,7 @@ static int hear_offers(struct going *g) {
 static int send_next(struct going *g, bool *given) {
     struct weir__crossing *crossing = g->crossing;
     bool failed;
+    assert(g->port->begun == g->given && g->given < g->count);
     *given = false;
     if (!crossing->giving) {
         if (!may_begin(g, g->given, &failed) || (!failed && g->given >= crossing->heard))
@@ -337,6 +360,7 @@ static int end_words(struct going *g, struct weir_request *words, uint32_t count
     struct weir__crossing *crossing = g->crossing;
     bool over = true;
     int status = WEIR_OK;
+    assert(crossing->closed <= crossing->told && crossing->told <= count);
     while (status == WEIR_OK && over && crossing->told < count) {
         status = test(g, &words[crossing->told], &over, NULL);
         crossing->told += status == WEIR_OK && over;
@@ -352,6 +376,7 @@ static int end_words(struct going *g, struct weir_request *words, uint32_t count
 
 static int send_by_nccl(struct going *g) {
     bool given = true;
+    assert(g->port->sends && g->crossing->stream->pair != NULL);
     int status = hear_offers(g);
     while (status == WEIR_OK && given && g->given < g->count) status = send_next(g, &given);
     return status == WEIR_OK ? end_words(g, g->port->requests, g->given) : status;
@@ -363,9 +388,10 @@ static int hear_words(struct going *g) {
     struct weir_arrival arrival;
     bool over;
     int status;
+    assert(crossing->heard >= g->given);
     while (port->begun < g->count && port->begun < crossing->heard + WORDS_AHEAD) {
-        status = begin_message(g, port->begun, &crossing->sizes[port->begun],
-                               sizeof *crossing->sizes);
+        status =
+            begin_message(g, port->begun, &crossing->sizes[port->begun], sizeof *crossing->sizes);
         if (status != WEIR_OK) return status;
         port->begun++;
     }
@@ -391,6 +417,7 @@ static int hear_words(struct going *g) {
 /* The plan's memory is free for it; or nothing will come there. */
 static int make_offers(struct going *g) {
     struct weir__crossing *crossing = g->crossing;
+    assert(crossing->offered >= g->given);
     while (crossing->offered < g->count) {
         uint32_t place = crossing->offered;
         bool failed, nothing = place < crossing->heard && crossing->empty[place];
@@ -406,7 +433,8 @@ static int receive_by_nccl(struct going *g) {
     struct weir__crossing *crossing = g->crossing;
     int status = hear_words(g);
     bool given = true;
-    if (status == WEIR_OK) status = make_offers(g);
+    assert(!g->port->sends && crossing->stream->pair != NULL);
+    if (status != WEIR_OK || (status = make_offers(g)) != WEIR_OK) return status;
     while (status == WEIR_OK && given && g->given < crossing->heard &&
            g->given < crossing->offered) {
         status = give_pair(g, &given);
@@ -448,6 +476,7 @@ void weir__crossing_cancel(const struct weir_pipe *pipe, struct weir__port *port
     const struct weir_world *world = pipe->ranks->world;
     struct weir__crossing *crossing = port->crossing;
     uint32_t i = crossing->heard;
+    assert(atomic_load(&pipe->ranks->broken));
     if (port->sends && crossing->stream->pair == NULL) return;
     if (port->sends)
         while (i < crossing->offered && cancel(world, &crossing->offers[i])) i++;

@@ -26,6 +26,7 @@ static bool is_gpu(const struct weir__setup *setup, uint32_t device) {
 static bool wants_gpus(const struct weir__setup *setup) {
     const struct weir_world *world = setup->options.world;
     uint32_t count = setup->options.device_count;
+    assert(count == 0 || setup->devices != NULL);
     uint32_t ranks = world->rank_count / weir__replicas(&setup->options);
     bool wants = count > 0 && count < ranks && is_gpu(setup, 0);
     for (uint32_t d = 0; !wants && ranks > 0 && d < count; d++)
@@ -112,7 +113,8 @@ int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup
     int status = weir__world_gather(world, allocator, all, ranks * sizeof *all);
     if (status != WEIR_OK)
         weir_faults_add(faults, "%.200s", world->calls->reason(world->context));
-    if (status == WEIR_OK && any) status = keep(setup, all, ranks);
+    else if (any)
+        status = keep(setup, all, ranks);
     weir__release(allocator, all, ranks, sizeof *all);
     return status;
 }
@@ -129,6 +131,7 @@ static void say_pair(struct weir_pipe *pipe, uint32_t a, uint32_t b) {
     char *text = pipe->ranks->exchange_text, own[24], other[24];
     size_t capacity = sizeof pipe->ranks->exchange_text;
     uint32_t ranks[] = {weir__rank_of(pipe, a), weir__rank_of(pipe, b)};
+    assert(ranks[0] != ranks[1]);
     uint32_t nccl = pipe->setup.gpus[ranks[0]].nccl, others = pipe->setup.gpus[ranks[1]].nccl;
     say_version(nccl, own);
     say_version(others, other);
@@ -179,23 +182,24 @@ static int share_id(struct weir_pipe *pipe, const struct weir__lane *lane, bool 
     const struct weir_world *world = pipe->ranks->world;
     struct weir_arrival arrival = {0};
     if (!sends) {
-        int got = weir__world_receive(world, weir__rank_of(pipe, lane->from), id, sizeof *id,
-                                      &arrival);
+        int got =
+            weir__world_receive(world, weir__rank_of(pipe, lane->from), id, sizeof *id, &arrival);
         if (status != WEIR_OK || got != WEIR_OK) return status != WEIR_OK ? status : got;
         return arrival.bytes == sizeof *id ? WEIR_OK : WEIR_ERR_PEER;
     }
-    if (status == WEIR_OK) status = weir__nccl_make_id(&pipe->ranks->nccl, id, error);
+    int made = status == WEIR_OK ? weir__nccl_make_id(&pipe->ranks->nccl, id, error) : status;
     int sent = weir__world_send(world, weir__rank_of(pipe, lane->worker), 0, id,
-                                status == WEIR_OK ? sizeof *id : 0);
-    return status != WEIR_OK ? status : sent;
+                                made == WEIR_OK ? sizeof *id : 0);
+    return made != WEIR_OK ? made : sent;
 }
 
 static int begin_pair(struct weir_pipe *pipe, const struct weir__lane *lane,
                       struct weir__copy_stream *stream, struct weir_error *error) {
     struct weir__nccl_id id;
-    int status = WEIR_OK;
-    if (pipe->ranks->nccl.library == NULL) status = weir__nccl_open(&pipe->ranks->nccl, error);
-    status = share_id(pipe, lane, stream->sends, status, &id, error);
+    assert(stream->pair == NULL && stream->device != NULL);
+    bool opens = pipe->ranks->nccl.library == NULL;
+    int opened = opens ? weir__nccl_open(&pipe->ranks->nccl, error) : WEIR_OK;
+    int status = share_id(pipe, lane, stream->sends, opened, &id, error);
     if (status != WEIR_OK) return status;
     return weir__nccl_pair_new(&pipe->ranks->nccl, stream->device, &id, !stream->sends,
                                &stream->pair, error);
@@ -206,37 +210,45 @@ static int begin_pair(struct weir_pipe *pipe, const struct weir__lane *lane,
 static int begin_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                        struct weir_error *error) {
     int status = WEIR_OK;
+    assert(plan->bound.streams != NULL || plan->lane_count == 0);
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         struct weir__copy_stream *stream = plan->bound.streams[l];
         if (!plan->lanes[l].of_ranks || stream == NULL || stream->pair != NULL) continue;
         if (stream->hop.device != NULL) continue;
         int begun = begin_pair(pipe, &plan->lanes[l], stream, error);
-        if (status == WEIR_OK) status = begun;
+        status = status != WEIR_OK ? status : begun;
     }
     return status;
 }
 
-/* *joined: all of this rank are. */
-static int poll_pairs(const struct weir__row_plan *plan, bool *joined, struct weir_error *error) {
-    *joined = true;
+enum joining { JOINING, JOINED, FAILED };
+
+/* Whether all of this rank are joined. */
+static int poll_pairs(const struct weir__row_plan *plan, uint64_t until, enum joining *own,
+                      struct weir_error *error) {
+    bool joined = true;
+    *own = FAILED;
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         struct weir__copy_stream *stream = plan->bound.streams[l];
         bool ready = true;
         if (!plan->lanes[l].of_ranks || stream == NULL || stream->pair == NULL) continue;
         int status = weir__nccl_pair_poll(stream->pair, &ready, error);
         if (status != WEIR_OK) return status;
-        *joined = *joined && ready;
+        joined = joined && ready;
     }
+    if (!joined && weir__now_ns() > until)
+        return weir__fail(error, WEIR_ERR_PEER,
+                          "NCCL does not join two ranks' GPUs: see what NCCL_DEBUG=INFO says");
+    *own = joined ? JOINED : JOINING;
     return WEIR_OK;
 }
-
-enum joining { JOINING, JOINED, FAILED };
 
 /* One failure ends it for all, for whom the failed rank's pairs would wait. */
 static int ask_all(struct weir_pipe *pipe, unsigned char *states, enum joining own,
                    enum joining *all) {
     const struct weir_world *world = pipe->ranks->world;
     bool joined = true, failed = false;
+    assert(own <= FAILED && world->rank < world->rank_count);
     memset(states, 0, world->rank_count);
     states[world->rank] = (unsigned char)own;
     int status =
@@ -254,15 +266,10 @@ static int join_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
     static const struct timespec slice = {.tv_nsec = 200000};
     uint64_t until = weir__now_ns() + JOIN_LIMIT_NS;
     unsigned char *states = weir__pool_take(&pipe->setup.pool, pipe->ranks->world->rank_count, 1);
-    enum joining all = JOINING;
+    enum joining own = status == WEIR_OK ? JOINING : FAILED, all = JOINING;
     if (states == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     while (all == JOINING) {
-        bool joined = false;
-        if (status == WEIR_OK) status = poll_pairs(plan, &joined, error);
-        if (status == WEIR_OK && !joined && weir__now_ns() > until)
-            status = weir__fail(error, WEIR_ERR_PEER, "NCCL does not join two ranks' GPUs: see "
-                                                      "what NCCL_DEBUG=INFO says");
-        enum joining own = status != WEIR_OK ? FAILED : joined ? JOINED : JOINING;
+        if (own == JOINING) status = poll_pairs(plan, until, &own, error);
         int asked = ask_all(pipe, states, own, &all);
         if (asked != WEIR_OK) return asked;
         if (all == JOINING) (void)nanosleep(&slice, NULL);
@@ -273,9 +280,9 @@ static int join_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
 static bool needs_pairs(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
     bool needs = false;
     for (uint32_t l = 0; !needs && pipe->setup.gpus != NULL && l < plan->lane_count; l++)
-        needs = plan->lanes[l].of_ranks &&
-                weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker, plan->lanes[l].from,
-                                    pipe->worker_count);
+        needs =
+            plan->lanes[l].of_ranks && weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker,
+                                                           plan->lanes[l].from, pipe->worker_count);
     return needs;
 }
 
@@ -283,6 +290,7 @@ static bool needs_pairs(const struct weir_pipe *pipe, const struct weir__row_pla
 static int begin_pulse(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     const struct weir_world *world = ranks->world;
+    assert(ranks->channels > WEIR__PULSE_CHANNEL);
     if (ranks->pulsing || pipe->host == NULL || world->rank_count == 1) return WEIR_OK;
     const struct weir_message message = {.peer = (world->rank + 1) % world->rank_count,
                                          .channel = WEIR__PULSE_CHANNEL};

@@ -86,9 +86,9 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
 uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
     bool offers = false;
     for (uint32_t l = 0; !offers && l < plan->lane_count; l++)
-        offers = plan->lanes[l].of_ranks &&
-                 weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker, plan->lanes[l].from,
-                                     pipe->worker_count);
+        offers =
+            plan->lanes[l].of_ranks && weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker,
+                                                           plan->lanes[l].from, pipe->worker_count);
     return WEIR__LANE_CHANNEL + lane_channels(pipe, plan) * (offers ? 2 : 1);
 }
 
@@ -197,6 +197,7 @@ static bool is_known(struct weir_pipe *pipe) {
  * nothing. */
 static bool is_made(struct weir_pipe *pipe, struct weir__worker *worker, uint32_t count) {
     bool done = true;
+    assert(weir__is_here(pipe, worker->index));
     if (worker->device->calls->synchronous || count == 0 || weir__pipe_has_failed(pipe))
         return true;
     struct weir__event *signal = weir__signal(&worker->signals, count - 1, pipe->command.turn);
@@ -395,7 +396,8 @@ static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32
     message.channel = port->channel;
     message.tag = weir__port_tag(pipe, place);
     assert(message.data != NULL);
-    if (port->sends && port->items == NULL && weir__pipe_has_failed(pipe)) /* nobody needs what it was to be */
+    if (port->sends && port->items == NULL &&
+        weir__pipe_has_failed(pipe)) /* nobody needs what it was to be */
         message.data = NULL, message.bytes = 0;
     if (port->sends && message.bytes > 0) port->whole = place + 1;
     return port->sends ? world->calls->send(world->context, &message, &port->requests[place])
@@ -419,7 +421,8 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
     uint32_t count = wanted(pipe, port), done = weir__ranks_ended(port), before = done;
     int status = WEIR_OK;
     if (port->crossing != NULL) return weir__crossing_go_on(pipe, port, count, error);
-    while (status == WEIR_OK && port->begun < count && weir__port_may_begin(pipe, port, port->begun)) {
+    while (status == WEIR_OK && port->begun < count &&
+           weir__port_may_begin(pipe, port, port->begun)) {
         status = begin_message(pipe, port, port->begun);
         port->begun++;
     }
@@ -442,6 +445,7 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
 static int go_on_with_pulse(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     bool ended = false;
+    assert(!ranks->pulsing || ranks->world->rank_count > 1);
     if (!ranks->pulsing) return WEIR_OK;
     int status = ranks->world->calls->test(ranks->world->context, &ranks->pulse, &ended, NULL);
     return status == WEIR_OK && ended ? WEIR_ERR_PEER : status;
