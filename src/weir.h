@@ -563,10 +563,10 @@ struct weir_plan_copies {
  * which are pinned as a whole where a pipe has GPUs too. All 0 for a CPU. */
 struct weir_plan_pinned {
     uint64_t staging; /**< what the caller brings and gets passes through it */
-    uint64_t numbers; /**< losses and norms, which the first GPU's worker has for all */
-    uint64_t hops;    /**< for what comes from GPUs whose memory this one does not reach, as far as
-                           their driver says that without being opened; where access is refused
-                           all the same when a pipe is built it has more */
+    uint64_t numbers; /**< losses and norms, which a rank's first GPU's worker has for all */
+    uint64_t hops;    /**< for what crosses to other ranks, but not by NCCL, and what comes from
+                           GPUs whose memory this one does not reach, as far as their driver says
+                           without being opened: where access is refused all the same it has more */
 };
 
 /** The plan of a pipe that is built, or would be. */

@@ -22,7 +22,7 @@
  * names the pipe is made on all of them, in the same order, with the same arguments. Where the
  * pipe has replicas (weir_shared.h) the following is of each one's ranks. Rank r of R has the
  * workers w with w * R / workers == r, rounded down, and their stages; there are at least
- * R, on CPUs. Each rank reads of a step's inputs what enters its stages. Loss, norm, outputs, input
+ * R. Each rank reads of a step's inputs what enters its stages. Loss, norm, outputs, input
  * gradients, flags and failures come to all: a step that fails on one rank fails on all of them.
  * Memory is planned for all workers, and taken for the rank's own; the attachment of another's
  * stage is empty. weir_pipe_read gives what is read to all ranks, and weir_pipe_write writes on the
@@ -53,6 +53,8 @@
 #pragma GCC system_header
 extern "C" {
 #endif
+
+struct weir_pipe; /* weir.h */
 
 /** What a tag may be at most: as much as every MPI takes. */
 enum { WEIR_TAG_MOST = 32767 };
@@ -180,6 +182,12 @@ struct weir_world_options {
  * they cannot start. */
 int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_world_options *options,
                    struct weir_faults *faults, struct weir_world *world);
+
+/** How GPUs of different ranks exchange what crosses between them: a line for people, the pipe's;
+ * "" where nothing does, or all ranks are on CPUs. By NCCL (libnccl.so.2, 2.18 or newer, opened at
+ * run time, or what the environment's WEIR_NCCL names) where both ranks have the same version and
+ * are not on one GPU; else through pinned memory and the world, and the line says why. */
+const char *weir_pipe_exchange(const struct weir_pipe *pipe);
 
 #ifdef __cplusplus
 }

@@ -124,6 +124,15 @@ static int cpu_enter(struct weir__device *device) {
     return WEIR_OK;
 }
 
+static int cpu_visit(struct weir__device *device, struct weir__visit *visit) {
+    *visit = (struct weir__visit){0};
+    return cpu_enter(device);
+}
+
+static void cpu_leave(struct weir__device *device, const struct weir__visit *visit) {
+    (void)device, (void)visit;
+}
+
 static int cpu_stream_new(struct weir__device *device, struct weir_stream **stream) {
     struct cpu_stream *made = weir__acquire(device->allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -244,6 +253,8 @@ static void cpu_close(struct weir__device *device) {
 static const struct weir__device_calls cpu_calls = {
     .kind = "cpu",
     .enter = cpu_enter,
+    .visit = cpu_visit,
+    .leave = cpu_leave,
     .memory_acquire = cpu_memory_acquire,
     .memory_release = cpu_memory_release,
     .memory_touch = cpu_memory_touch,

@@ -72,6 +72,18 @@ static int cuda_enter(struct weir__device *device) {
     return weir__cuda_check(own, "cuCtxSetCurrent", result);
 }
 
+static int cuda_visit(struct weir__device *device, struct weir__visit *visit) {
+    struct weir__cuda_scope scope;
+    int status = weir__cuda_scope_begin(weir__cuda_device(device), &scope);
+    *visit = (struct weir__visit){scope.former, scope.changed};
+    return status;
+}
+
+static void cuda_leave(struct weir__device *device, const struct weir__visit *visit) {
+    const struct weir__cuda_scope scope = {visit->former, visit->changed};
+    weir__cuda_scope_end(weir__cuda_device(device), &scope);
+}
+
 /* ---- opening and closing ---- */
 
 static int refuse(const struct weir__cuda_device *device, struct weir_error *error, int status) {
@@ -221,6 +233,8 @@ static void cuda_close(struct weir__device *device) {
 const struct weir__device_calls weir__cuda_calls = {
     .kind = "cuda",
     .enter = cuda_enter,
+    .visit = cuda_visit,
+    .leave = cuda_leave,
     .memory_acquire = weir__cuda_memory_acquire,
     .memory_release = weir__cuda_memory_release,
     .memory_touch = weir__cuda_memory_touch,

@@ -63,6 +63,12 @@ struct weir__copy_set {
                               as many as there are */
 };
 
+/** What a thread had current before a visit. */
+struct weir__visit {
+    void *former;
+    bool changed;
+};
+
 /** One kind of device. All calls but those that return nothing return a status; a device's sticky
  * error (a launch that failed, memory that was overrun) is returned by every later call on it.
  * Thread: `enter` first on every thread that calls, but open's and close's, and event_query's and
@@ -71,6 +77,10 @@ struct weir__device_calls {
     const char *kind; /**< "cpu", "cuda" */
     /** Makes the device the calling thread's, for all later calls with it. */
     int (*enter)(struct weir__device *device);
+    /** The same until `leave`, which puts back what was there: for threads that are others'. Leave
+     * what failed, too. */
+    int (*visit)(struct weir__device *device, struct weir__visit *visit);
+    void (*leave)(struct weir__device *device, const struct weir__visit *visit);
     /** Reserves `bytes` (a multiple of 64) on huge pages where the system has them; contents are
      * undefined, pages untouched. WEIR_ERR_OUT_OF_MEMORY. */
     int (*memory_acquire)(struct weir__device *device, size_t bytes, void **memory);

@@ -135,8 +135,9 @@ static const struct weir__gpu_library libraries[] = {
      "ncclGetVersion",
      WEIR__ASKS_BY_POINTER,
      21800,
-     NULL,
-     "NVIDIA's libnccl2"},
+     "WEIR_NCCL",
+     "NVIDIA's libnccl2, or PyPI's nvidia-nccl-cu13 or -cu12",
+     "GPUs of several processes exchange"},
 };
 
 const struct weir__gpu_library *weir__gpu_library_at(uint32_t index) {
@@ -223,11 +224,13 @@ static int refuse_missing(const struct weir__gpu_library *library, struct weir_e
                           "%s names a library that does not open (%.120s): correct or unset it",
                           library->environment, reason != NULL ? reason : chosen);
     return weir__fail(error, WEIR_ERR_NOT_FOUND,
-                      "%s (%s) is not found, which the GPU computes with: install %s, and name its "
-                      "folder in LD_LIBRARY_PATH%s%s, or use cpu",
-                      library->name, library->files[0], library->package,
-                      library->environment != NULL ? " or its file in " : "",
-                      library->environment != NULL ? library->environment : "");
+                      "%s (%s) is not found, which %s with: install %s, and name its "
+                      "folder in LD_LIBRARY_PATH%s%s%s",
+                      library->name, library->files[0],
+                      library->purpose != NULL ? library->purpose : "the GPU computes",
+                      library->package, library->environment != NULL ? " or its file in " : "",
+                      library->environment != NULL ? library->environment : "",
+                      library->purpose != NULL ? "" : ", or use cpu");
 }
 
 /* It has threads and memory of its own, and is not unloaded under them: RTLD_NODELETE. */

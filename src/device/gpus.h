@@ -50,6 +50,7 @@ struct weir__gpu_library {
     const char *environment; /**< a variable that names another file, which alone counts then; NULL:
                                   none */
     const char *package;     /**< what to install to have it: "the CUDA toolkit's libcublas, …" */
+    const char *purpose;     /**< what is done with it; NULL: a GPU computes, and cannot without */
 };
 
 enum weir__gpu_library_state {

@@ -276,12 +276,12 @@ static void test_what_is_for_one_process_is_refused_once(void) {
     char arguments[512];
     if (!run_ranks(&run, folder, 2, "layers")) return;
     EXPECT(strstr(run.output, "'grad' and 'doctor' run over several") != NULL);
-    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --device cpu,cpu", cli_text());
+    snprintf(arguments, sizeof arguments, "train --data %s " RUN " --balance-by time", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
-    const char *first = strstr(run.output, "--device: not over several processes");
+    const char *first = strstr(run.output, "--balance-by: not over several processes");
     if (EXPECT(first != NULL))
-        EXPECT(strstr(first + 1, "--device: not over several processes") == NULL);
+        EXPECT(strstr(first + 1, "--balance-by: not over several processes") == NULL);
 }
 
 static json_t *doctors_file(const char *folder) {

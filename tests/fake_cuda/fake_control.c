@@ -155,6 +155,7 @@ static void begin(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     fake.calls = fake.fail_at = fake.drop_at = 0;
     fake.drop_like = (struct weir_fake_cuda_wait){0};
     fake.failed = false;
+    fake_nccl_lose(0);
     fake.wait_count = fake.entry_count = 0;
     fake.counts = (struct weir_fake_cuda_counts){0};
 }
@@ -360,6 +361,26 @@ static int control_launch(void *stream, weir_fake_cuda_fn *run, const void *argu
     return result;
 }
 
+static bool control_go_on(void) {
+    fake_lock();
+    bool ran = fake_go_on();
+    fake_unlock();
+    return ran;
+}
+
+static void control_nccl_lose(uint64_t k) {
+    fake_lock();
+    fake_nccl_lose(k);
+    fake_unlock();
+}
+
+static uint64_t control_nccl_given(void) {
+    fake_lock();
+    uint64_t given = fake_nccl_given();
+    fake_unlock();
+    return given;
+}
+
 static bool control_add_kernels(const struct fake_cuda_kernel *kernels, size_t count) {
     fake_lock();
     bool added = fake.kernels == NULL;
@@ -395,5 +416,8 @@ const struct weir_fake_cuda_control weir_fake_cuda_control = {
     .peek = control_peek,
     .poke = control_poke,
     .launch = control_launch,
+    .go_on = control_go_on,
+    .nccl_lose = control_nccl_lose,
+    .nccl_given = control_nccl_given,
     .add_kernels = control_add_kernels,
 };

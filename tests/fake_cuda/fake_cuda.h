@@ -23,6 +23,9 @@
  *    (src/net/cuda/numerics.h), whose calls are calls of the driver as any other: they enqueue, and
  *    compute with the CPU's reference kernels.
  *
+ *  - NCCL's symbols are there as well (fake_nccl.c), between GPUs of one process: a send ends when
+ *    its receive does, and neither before both are given; calls come into their streams late.
+ *
  * Tests reach it through dlopen of the same path and the symbol `weir_fake_cuda_control`, which is
  * a struct weir_fake_cuda_control. All functions may be called from any thread; `reset` only while
  * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as
@@ -145,6 +148,13 @@ struct weir_fake_cuda_control {
     /** Gives a stream (a CUstream) a function of the host to run as a kernel would, with a copy of
      * `bytes` bytes of arguments. A CUresult; it is a call of the driver as any other. */
     int (*launch)(void *stream, weir_fake_cuda_fn *run, const void *arguments, size_t bytes);
+    /** Runs one operation that can run, functions of the host too; false if there is none. What a
+     * GPU does by itself: for tests of threads that ask and do not wait. */
+    bool (*go_on)(void);
+    /** The k-th message from now on, of NCCL's, loses its pair's ranks to each other; 0 turns this
+     * off. How many messages were given so far. */
+    void (*nccl_lose)(uint64_t k);
+    uint64_t (*nccl_given)(void);
     /** Adds kernels that cuModuleGetFunction finds, until the next reset, besides those that are
      * linked into the library. The table must live as long. False if there is a table already. */
     bool (*add_kernels)(const struct fake_cuda_kernel *kernels, size_t count);

@@ -8,6 +8,7 @@
  *   fake_streams.c  queues, events, and in which order work runs
  *   fake_driver.c   the driver's symbols
  *   fake_numerics.c products and convolutions
+ *   fake_nccl.c     messages between GPUs
  */
 #ifndef WEIR_TESTS_FAKE_STATE_H
 #define WEIR_TESTS_FAKE_STATE_H
@@ -65,7 +66,9 @@ struct fake_event {
     bool timed;
 };
 
-enum fake_work { FAKE_COPY, FAKE_FILL, FAKE_RECORD, FAKE_WAIT, FAKE_RUN };
+struct fake_message;
+
+enum fake_work { FAKE_COPY, FAKE_FILL, FAKE_RECORD, FAKE_WAIT, FAKE_RUN, FAKE_MESSAGE };
 
 struct fake_op {
     struct fake_op *next;
@@ -78,6 +81,8 @@ struct fake_op {
     unsigned char value;
     bool staged;
     struct fake_record *record;
+    struct fake_message *message;
+    bool dropped;                          /* a message that ends without a byte */
     const struct fake_cuda_kernel *kernel; /* or: */
     weir_fake_cuda_fn *run;
     uint32_t grid[3], block[3], shared_bytes;
@@ -260,7 +265,22 @@ void fake_force_record(struct fake_record *record);
 /** Runs one operation that the record or the stream (the other is NULL) needs, but for functions of
  * the host, which could keep the caller; true if it is done now. */
 bool fake_poll(struct fake_record *record, struct fake_stream *stream);
+/** Runs one operation that can run, a function of the host too; false if there is none. */
+bool fake_go_on(void);
 /** Forgets streams of a context (NULL: all), and their work. Returns how many were alive. */
 uint64_t fake_streams_end(const struct fake_context *context);
+
+/* ---- fake_nccl.c ---- */
+
+/** Of an operation at the head of its stream: whether its other side is, too. */
+bool fake_message_is_ready(const struct fake_op *op);
+/** The stream of the other side; NULL: nobody has given it yet. */
+struct fake_stream *fake_message_other(const struct fake_op *op);
+/** Moves the bytes. The other side's stream, whose head ends with it; NULL: there is none. */
+struct fake_stream *fake_message_run(struct fake_op *op);
+/** The operation goes. */
+void fake_message_forget(struct fake_op *op);
+void fake_nccl_lose(uint64_t k);
+uint64_t fake_nccl_given(void);
 
 #endif

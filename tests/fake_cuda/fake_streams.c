@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum policy { LATEST, PRIORITY, UNIFORM, NEEDED, DELAY };
 
@@ -90,6 +91,7 @@ struct fake_op *fake_op_new(enum fake_work work, uint64_t entry) {
 }
 
 static void free_op(struct fake_op *op) {
+    if (op->message != NULL) fake_message_forget(op);
     fake_record_release(op->record);
     if (op->staged) free((void *)(uintptr_t)op->from);
     free(op->arguments);
@@ -223,24 +225,45 @@ static void end_op(struct fake_op *op) {
     free_op(op);
 }
 
-static void run_head(struct fake_stream *stream) {
+static struct fake_op *take_head(struct fake_stream *stream) {
     struct fake_op *op = stream->head;
     stream->head = op->next;
     if (stream->head == NULL) stream->tail = NULL;
     fake.ran++;
     if (op->entry < fake.entry_count) fake.entries[op->entry].ran = fake.ran;
+    return op;
+}
+
+static void leave_op(struct fake_stream *stream, struct fake_op *op) {
+    end_op(op);
+    if (stream->destroyed && stream->head == NULL) forget_stream(stream);
+}
+
+/* Both of its sides end. */
+static void run_message(struct fake_stream *stream) {
+    struct fake_stream *other = fake_message_run(stream->head);
+    if (other != NULL) leave_op(other, take_head(other));
+    leave_op(stream, take_head(stream));
+}
+
+static void run_head(struct fake_stream *stream) {
+    if (stream->head->work == FAKE_MESSAGE) {
+        run_message(stream);
+        return;
+    }
+    struct fake_op *op = take_head(stream);
     if (is_work(op) && stream->context->broken != 0)
         fake.counts.lost_work++;
     else if (is_work(op))
         run_work(stream->context, op);
-    end_op(op);
-    if (stream->destroyed && stream->head == NULL) forget_stream(stream);
+    leave_op(stream, op);
 }
 
 /* ---- which one ---- */
 
 static bool is_ready(const struct fake_stream *stream) {
     const struct fake_op *head = stream->head;
+    if (head != NULL && head->work == FAKE_MESSAGE) return fake_message_is_ready(head);
     return head != NULL && (head->work != FAKE_WAIT || head->record->done);
 }
 
@@ -274,12 +297,17 @@ static bool is_done(const struct fake_record *record, const struct fake_stream *
     return record != NULL ? record->done : stream->head == NULL;
 }
 
-/* The stream whose head is what the target waits for, at the end of all waits. */
+/* The stream whose head is what the target waits for, at the end of all waits. NULL: a message, of
+ * which the other side is not given yet. Who waits for messages in a circle waits for ever, as on a
+ * GPU. */
 static struct fake_stream *needed(const struct fake_record *record, struct fake_stream *stream) {
+    enum { STEPS_MAX = 100000 };
     struct fake_stream *at = record != NULL ? record->stream : stream;
-    while (!is_ready(at)) {
+    for (uint32_t steps = 0; !is_ready(at); steps++) {
         assert(at->head != NULL);
-        at = at->head->record->stream;
+        at = at->head->work == FAKE_MESSAGE ? fake_message_other(at->head)
+                                            : at->head->record->stream;
+        if (at == NULL || steps > STEPS_MAX) return NULL;
     }
     return at;
 }
@@ -300,14 +328,37 @@ static void go_on(enum policy policy) {
     while (count-- > 0 && (stream = pick(policy)) != NULL) run_head(stream);
 }
 
+/* Others may give meanwhile what keeps the target. */
+static void let_others(void) {
+    static const struct timespec little = {.tv_nsec = 20000}; /* a yield would starve them */
+    fake_unlock();
+    (void)nanosleep(&little, NULL);
+    fake_lock();
+}
+
 static void force(struct fake_record *record, struct fake_stream *stream) {
     enum policy policy = draw();
+    if (record != NULL) record->references++;
     while (!is_done(record, stream)) {
         struct fake_stream *next = policy == NEEDED ? NULL : pick(policy);
-        run_head(next != NULL ? next : needed(record, stream));
+        if (next == NULL) next = needed(record, stream);
+        if (next != NULL)
+            run_head(next);
+        else
+            let_others();
     }
     if (fake.order == WEIR_FAKE_CUDA_RANDOM && policy != NEEDED) go_on(policy);
+    fake_record_release(record);
     fake_memory_open(NULL);
+}
+
+bool fake_go_on(void) {
+    struct fake_stream *next = pick(draw());
+    if (next == NULL) next = pick(UNIFORM);
+    if (next == NULL) return false;
+    run_head(next);
+    fake_memory_open(NULL);
+    return true;
 }
 
 void fake_force_stream(struct fake_stream *stream) {
@@ -321,6 +372,7 @@ void fake_force_record(struct fake_record *record) {
 bool fake_poll(struct fake_record *record, struct fake_stream *stream) {
     if (is_done(record, stream)) return true;
     struct fake_stream *next = needed(record, stream);
+    if (next == NULL) return false;
     if (next->head->work == FAKE_RUN && next->head->kernel == NULL) return false;
     run_head(next);
     fake_memory_open(NULL);

@@ -30,14 +30,11 @@ static void hold_errors(struct ranks *ranks) {
         ranks->lost.errors = 0;
 }
 
-/* What has devices that no rank has yet, or is measured, and differently by each. */
+/* What is measured, and differently by each. */
 static void refuse(const struct ranks_command *of) {
-    static const char *const options[] = {"device", "balance-by"};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (args_given(of->args, options[i]))
-            weir_faults_add(of->faults,
-                            "--%s: not over several processes: leave it away, or start one",
-                            options[i]);
+    if (args_given(of->args, "balance-by"))
+        weir_faults_add(of->faults,
+                        "--balance-by: not over several processes: leave it away, or start one");
 }
 
 /* What a rank has. */

@@ -120,6 +120,8 @@ void train_print_header(struct train *t) {
             weir__es(micro_batches), pipe_checkpoint_text(&v->pipe), pipe_recompute_text(&v->pipe));
     print_groups(to, &t->options.pipe);
     people_wrap(&t->people, "kernels   ", kernels);
+    const char *exchange = weir_pipe_exchange(weir_net_pipe(t->net));
+    if (exchange[0] != '\0') people_wrap(&t->people, "ranks     ", exchange);
     print_layers(to, t);
     fprintf(to, "\nplanned memory\n");
     plan_text_print(&t->people, weir_pipe_plan(weir_net_pipe(t->net)));

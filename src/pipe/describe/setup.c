@@ -206,7 +206,8 @@ static int take_reach(struct weir__setup *setup) {
         while (setup->devices[e].memory != setup->devices[d].memory) e++;
         kinds += e == d && setup->devices[d].memory != 0;
     }
-    if (kinds < 2) return WEIR_OK;
+    /* all ranks plan alike, whatever is linked here */
+    if (kinds < 2 || own->world != NULL) return WEIR_OK;
     uint64_t *reach = weir__pool_take(&setup->pool, count, sizeof *reach);
     if (reach == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t d = 0; d < count; d++) {

@@ -36,6 +36,18 @@ struct weir__tie_group {
     struct weir__tie_use *uses;
 };
 
+enum { WEIR__RANK_GPUS_MAX = 16 };
+
+/** GPUs of a rank of a world, which all ranks know (pipe/run/ranks/gpus.c). Of those that its
+ * driver shows it has some: "cuda:0" is the first of them. */
+struct weir__rank_gpus {
+    uint64_t keys[WEIR__RANK_GPUS_MAX]; /**< of each shown: equal on two ranks if it is one GPU */
+    uint64_t list;                      /**< of all keys */
+    uint32_t shown, wants;              /**< wants: it has workers on GPUs */
+    uint32_t nccl;                      /**< its NCCL's version, as ncclGetVersion says; 0: none */
+    uint32_t first, count, sharers;     /**< its own; ranks that share those that are shown */
+};
+
 struct weir__setup {
     struct weir__pool pool;
     struct weir_pipe_options options; /**< arrays and texts are the setup's own */
@@ -52,8 +64,9 @@ struct weir__setup {
     const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */
     const uint64_t *reach; /**< [options.device_count]: weir__device_reach, where workers' devices
                                 have memories of their own that differ; NULL: they do not */
-    const struct weir_table *placed; /**< and on whose workers: the pipe's first table */
-    struct weir__flow flow;          /**< what the schedule's dependencies are derived from */
+    const struct weir__rank_gpus *gpus; /**< [rank of the world]; NULL: as they are named */
+    const struct weir_table *placed;    /**< and on whose workers: the pipe's first table */
+    struct weir__flow flow;             /**< what the schedule's dependencies are derived from */
 };
 
 /** Checks and copies. On failure nothing is left behind and `faults` has every reason. */
@@ -91,6 +104,25 @@ static inline bool weir__setup_hops(const struct weir__setup *setup, uint32_t re
     if (setup->reach == NULL || reader >= setup->options.device_count) return false;
     uint32_t memory = weir__setup_device(setup, source).memory;
     return memory < 64 && (setup->reach[reader] >> memory & 1) == 0;
+}
+/** The GPU of a worker; 0: it has none. */
+static inline uint64_t weir__setup_gpu(const struct weir__setup *setup, uint32_t worker,
+                                       uint32_t workers) {
+    uint32_t memory = weir__setup_device(setup, worker).memory;
+    assert(setup->gpus != NULL && setup->options.world != NULL);
+    const struct weir__rank_gpus *of = &setup->gpus[weir__setup_rank(setup, worker, workers)];
+    return memory == 0 || memory > of->count ? 0 : of->keys[of->first + memory - 1];
+}
+/** Whether what crosses between two workers of different ranks goes by NCCL: both have GPUs, which
+ * are not one, and the same NCCL. As far as known, before ranks have met: then GPUs do. */
+static inline bool weir__setup_by_nccl(const struct weir__setup *setup, uint32_t a, uint32_t b,
+                                       uint32_t workers) {
+    bool gpus = weir__setup_device(setup, a).memory > 0 && weir__setup_device(setup, b).memory > 0;
+    if (setup->gpus == NULL || !gpus) return gpus;
+    const struct weir__rank_gpus *of = &setup->gpus[weir__setup_rank(setup, a, workers)];
+    const struct weir__rank_gpus *other = &setup->gpus[weir__setup_rank(setup, b, workers)];
+    return of->nccl > 0 && of->nccl == other->nccl &&
+           weir__setup_gpu(setup, a, workers) != weir__setup_gpu(setup, b, workers);
 }
 /** Whether input k is in a mask like inputs_kept. */
 static inline bool weir__input_bit(uint64_t mask, uint32_t k) {

@@ -245,11 +245,12 @@ static void find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
         return;
     for (*lane = 0; *lane < prepared->lane_count; ++*lane)
         if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from) return;
+    bool apart = !caller && !of_ranks && is_apart(b, worker) && is_apart(b, from);
     const struct weir__lane added = {.worker = worker,
                                      .from = from,
                                      .of_ranks = of_ranks,
-                                     .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
-                                     .hops = !caller && weir__setup_hops(b->setup, worker, from)};
+                                     .may_hop = apart,
+                                     .hops = apart && weir__setup_hops(b->setup, worker, from)};
     (void)weir__pool_add(&prepared->pool, &prepared->lanes, &prepared->lane_count,
                          &prepared->lane_capacity, &added, sizeof added);
 }

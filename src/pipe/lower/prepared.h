@@ -45,6 +45,9 @@ struct weir__lane {
  * to begin; so what is pinned for a lane is 16 MiB, and a unit comes through a piece later than it
  * would over one link. */
 enum { WEIR__HOP_SLOTS = 4, WEIR__HOP_PIECE_BYTES = 4 << 20 };
+/** A message between a GPU and another rank passes whole through one of so many slots of pinned
+ * memory, unless it goes by NCCL: one is filled while the other is emptied. */
+enum { WEIR__PORT_SLOTS = 2 };
 
 /** A crossing between memories, for the action that needs it first. Without a lane it is done by
  * the worker's thread when the action starts. */
@@ -197,7 +200,8 @@ struct weir__bound {
     struct weir_tied **tied;            /**< [stage]: what its norm and update are given */
     void **workspaces;                  /**< per action of the table */
     struct weir__copy_ends *ends;       /**< per copy */
-    struct weir__copy_stream **streams; /**< per lane, the pipe's; NULL: it is of ranks */
+    struct weir__copy_stream **streams; /**< per lane, the pipe's; NULL: of ranks, and no GPU is at
+                                             the end that is here */
     struct weir__port **ports;          /**< per lane of ranks: the end of it that this rank has, or
                                              NULL; behind them those of replicas */
     uint32_t replica_ports;             /**< how many there are of these */
@@ -240,6 +244,7 @@ struct weir__row_plan {
     uint32_t lane_count, lane_capacity;
     size_t *staging_bytes; /**< per worker */
     uint32_t wait_count, copy_count, move_count, return_count;
+    uint64_t waits_hash; /**< of all, as planned: the same on all ranks */
     uint32_t copy_capacity, move_capacity, return_capacity;
     struct weir__lasting *lasting;        /**< per stage */
     struct weir__arrivals *arrivals;      /**< per stage; NULL: there is one replica */

@@ -386,6 +386,17 @@ static int take_nodes(struct clocks *c) {
     return WEIR_OK;
 }
 
+/* What one rank leaves out because of another's waits, the other must wait for. */
+static void hash_waits(struct weir__row_plan *p) {
+    uint64_t hash = WEIR__HASH_BEGIN;
+    for (uint32_t i = 0; i < p->wait_count; i++) {
+        const struct weir__needed_wait *wait = &p->waits[i];
+        const uint32_t numbers[] = {wait->worker, wait->count, wait->copy};
+        hash = weir__hash(hash, numbers, sizeof numbers);
+    }
+    p->waits_hash = hash;
+}
+
 /* ---- the orders that the waits keep ---- */
 
 /* What a copy must follow, the action that it is for must too. */
@@ -461,5 +472,6 @@ int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__set
     if ((status = take_handovers(&c)) != WEIR_OK) return status;
     for (uint32_t n = 0; n < c.nodes; n++)
         if (!visit(&c, order[n].node)) return WEIR_ERR_OUT_OF_MEMORY;
+    hash_waits(prepared);
     return make_orders(prepared);
 }

@@ -33,8 +33,46 @@ static size_t slot_bytes(const struct weir__row_plan *p, uint32_t worker, uint32
     return most;
 }
 
-static bool fill_worker(struct weir__row_plan *const *prepared, uint32_t count, uint32_t worker,
-                        struct weir_plan_pinned *pinned) {
+/* Of messages that one row count has by the lane; 0: they need no slots. */
+static size_t port_slot_bytes(const struct weir__setup *setup, const struct weir__row_plan *p,
+                              uint32_t worker, uint32_t from) {
+    size_t most = 0;
+    assert(worker < p->table->worker_count && from < p->table->worker_count);
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        const struct weir__prepared_copy *copy = &p->copies[i];
+        if (!weir__is_message(p, copy)) continue;
+        const struct weir__lane *lane = &p->lanes[copy->lane];
+        bool of = lane->worker == worker && lane->from == from;
+        bool slots = of && !weir__setup_by_nccl(setup, worker, from, p->table->worker_count);
+        if (slots && copy->bytes > most) most = copy->bytes;
+    }
+    return most;
+}
+
+static size_t most_of_ports(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
+                            uint32_t count, uint32_t worker, uint32_t from) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t bytes = port_slot_bytes(setup, prepared[i], worker, from);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static bool add_ports(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
+                      uint32_t count, uint32_t worker, struct weir_plan_pinned *pinned) {
+    bool fits = true;
+    for (uint32_t other = 0; other < prepared[0]->table->worker_count; other++) {
+        size_t in = most_of_ports(setup, prepared, count, worker, other);
+        size_t out = most_of_ports(setup, prepared, count, other, worker);
+        fits = fits && add_pages(&pinned->hops, WEIR__PORT_SLOTS * in) &&
+               add_pages(&pinned->hops, WEIR__PORT_SLOTS * out);
+    }
+    return fits;
+}
+
+static bool fill_worker(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
+                        uint32_t count, uint32_t worker, struct weir_plan_pinned *pinned) {
     assert(count > 0 && worker < prepared[0]->table->worker_count);
     uint32_t workers = prepared[0]->table->worker_count;
     size_t staging = WEIR__HUGE_PAGE; /* for what goes between steps */
@@ -50,21 +88,22 @@ static bool fill_worker(struct weir__row_plan *const *prepared, uint32_t count, 
         }
         fits = fits && add_pages(&pinned->hops, WEIR__HOP_SLOTS * slot);
     }
-    return fits;
+    return fits && add_ports(setup, prepared, count, worker, pinned);
 }
 
 int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
                             uint32_t count, struct weir_plan_pinned *pinned) {
     assert(count > 0);
     size_t numbers;
-    bool first = true;
+    uint32_t workers = prepared[0]->table->worker_count, before = UINT32_MAX;
     int status = weir__plan_numbers(setup, &numbers);
     if (status != WEIR_OK) return status;
-    for (uint32_t w = 0; w < prepared[0]->table->worker_count; w++) {
+    for (uint32_t w = 0; w < workers; w++) {
+        uint32_t rank = weir__setup_rank(setup, w, workers);
         if (weir__setup_device(setup, w).synchronous) continue;
-        if (!fill_worker(prepared, count, w, &pinned[w])) return WEIR_ERR_OVERFLOW;
-        if (first && !add_pages(&pinned[w].numbers, numbers)) return WEIR_ERR_OVERFLOW;
-        first = false;
+        if (!fill_worker(setup, prepared, count, w, &pinned[w])) return WEIR_ERR_OVERFLOW;
+        if (rank != before && !add_pages(&pinned[w].numbers, numbers)) return WEIR_ERR_OVERFLOW;
+        before = rank; /* the first of a rank has them */
     }
     return WEIR_OK;
 }

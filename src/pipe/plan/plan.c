@@ -63,12 +63,49 @@ static int refuse_device(const struct weir__setup *setup, uint32_t worker, int s
     return status;
 }
 
+/* What this rank's driver calls a worker's GPU; WEIR_ERR_NOT_FOUND: the rank has not so many. */
+static int own_name(const struct weir__setup *setup, uint32_t worker, char name[32],
+                    struct weir_error *error) {
+    uint32_t memory = weir__setup_device(setup, worker).memory;
+    assert(name != NULL && error != NULL);
+    snprintf(name, 32, "%.31s", device_name(setup, worker));
+    if (memory == 0 || setup->gpus == NULL) return WEIR_OK;
+    const struct weir__rank_gpus *gpus = &setup->gpus[setup->options.world->rank];
+    if (gpus->count == 0) return WEIR_OK; /* why, who opens it will say */
+    snprintf(name, 32, "cuda:%u", gpus->first + memory - 1);
+    if (memory <= gpus->count) return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_NOT_FOUND,
+                      "%u rank%s share %u GPU%s of this host, so this one has cuda:0 to cuda:%u: "
+                      "name these, start fewer ranks, or see CUDA_VISIBLE_DEVICES",
+                      gpus->sharers, weir__s(gpus->sharers), gpus->shown, weir__s(gpus->shown),
+                      gpus->count - 1);
+}
+
 int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
                       struct weir__device **device) {
     struct weir_error error = {0};
-    int status =
-        weir__device_open(device_name(setup, worker), setup->options.allocator, &error, device);
+    char name[32];
+    assert(*device == NULL);
+    int status = own_name(setup, worker, name, &error);
+    if (status != WEIR_OK) return refuse_device(setup, worker, status, &error, faults);
+    status = weir__device_open(name, setup->options.allocator, &error, device);
     return refuse_device(setup, worker, status, &error, faults);
+}
+
+static int check_device(const struct weir__setup *setup, uint32_t worker,
+                        struct weir_error *error) {
+    char name[32];
+    int status = own_name(setup, worker, name, error);
+    return status != WEIR_OK ? status : weir__device_check(name, error);
+}
+
+/* Others' devices are theirs to look for. */
+static bool is_own(const struct weir__setup *setup, uint32_t worker, uint32_t workers) {
+    const struct weir_world *world = setup->options.world;
+    if (world == NULL) return true;
+    uint32_t ranks = world->rank_count / weir__replicas(&setup->options);
+    assert(worker < workers);
+    return ranks == 0 || weir__setup_rank(setup, worker, workers) == world->rank % ranks;
 }
 
 /* A plan must be refused for what a pipe is: each device must be there. */
@@ -83,7 +120,8 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
     int worst = WEIR_OK;
     for (uint32_t w = 0; w < given && w < workers; w++) {
         struct weir_error error = {0};
-        int status = weir__device_check(device_name(setup, w), &error);
+        if (!is_own(setup, w, workers)) continue;
+        int status = check_device(setup, w, &error);
         if (refuse_device(setup, w, status, &error, faults) != WEIR_OK) worst = status;
     }
     return worst;

@@ -48,7 +48,7 @@ static bool is_behind(const struct weir_pipe *pipe, uint32_t worker) {
 /* The first worker whose device runs behind the host: such devices write the numbers there. */
 static uint32_t any_behind(const struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++)
-        if (is_behind(pipe, w)) return w;
+        if (weir__is_here(pipe, w) && is_behind(pipe, w)) return w;
     return WEIR__NUMBERS_NO_WORKER;
 }
 
@@ -163,7 +163,11 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
         struct weir__worker *worker = &pipe->workers[w];
         worker->pipe = pipe;
         worker->index = w;
-        int status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
+        /* of another rank's nothing runs here */
+        int status =
+            weir__is_here(pipe, w)
+                ? weir__plan_device(&pipe->setup, w, faults, &worker->device)
+                : weir__device_open("cpu", pipe->setup.options.allocator, NULL, &worker->device);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -299,15 +303,18 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
     struct weir_pipe *pipe = weir__acquire(options->allocator, 1, sizeof *pipe);
     if (pipe == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__setup_init(&pipe->setup, options, faults);
-    if (status != WEIR_OK) {
+    int surveyed = weir__ranks_survey(world, status == WEIR_OK ? &pipe->setup : NULL, faults);
+    if (status != WEIR_OK || surveyed != WEIR_OK) {
+        if (status == WEIR_OK) weir__setup_clean_up(&pipe->setup);
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
-        return weir__world_agree(world, status, 0, "pipes", faults);
+        return surveyed != WEIR_OK ? surveyed
+                                   : weir__world_agree(world, status, 0, "pipes", faults);
     }
     status = build(pipe, options, faults);
     status = weir__ranks_agree(world, pipe, status, 0,
                                "pipes: give each the same options and program", faults);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
-        status = weir__ranks_prepare(pipe, pipe->prepared[i]);
+        status = weir__ranks_prepare(pipe, pipe->prepared[i], faults);
     if (status != WEIR_OK || (status = weir__ranks_meet(pipe)) != WEIR_OK) {
         tell_devices(pipe, faults);
         weir_pipe_destroy(pipe);
@@ -366,10 +373,11 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
     const struct weir_allocator *allocator = pipe->setup.options.allocator;
     wait_for_calls(pipe);
     stop_workers(pipe);
-    weir__ranks_clean_up(pipe); /* while what a message may still be written to is there */
+    weir__ranks_stop(pipe); /* while what a message may still be written to is there */
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
+    weir__ranks_clean_up(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
     if (pipe->history.stamping != NULL) pthread_mutex_destroy(pipe->history.stamping);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);

@@ -63,13 +63,20 @@ struct weir__hop {
                                        same unit comes to the slot again, for other units have
                                        waits */
     struct weir__host_memory slots;
+    uint32_t slot_count;
     size_t slot_bytes, wanted_bytes; /**< of a slot: as it is, as it must be */
 };
 
-/** A lane's stream, owned by the worker to which it copies. */
+struct weir__nccl_pair;
+
+/** A lane's stream, owned by the worker to which it copies. Of a lane of ranks it is the end that
+ * is here, on this worker's GPU: the stream sends or receives (pipe/run/ranks/crossings.c), and a
+ * signal says that the message has left, or come to, the plan's memory. */
 struct weir__copy_stream {
     struct weir__copy_stream *next; /**< of the same worker */
-    uint32_t from;                  /**< a worker, or WEIR__FROM_CALLER */
+    uint32_t from;                  /**< a worker, or WEIR__FROM_CALLER; of a send, the receiver */
+    bool sends;                     /**< of ranks */
+    struct weir__nccl_pair *pair;   /**< of ranks: by NCCL; NULL: through the slots of `hop` */
     struct weir__device *device;    /**< that copies */
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in the lane */
@@ -101,6 +108,7 @@ struct weir__worker {
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in its line; of a device behind its host */
     struct weir__copy_stream *copy_streams; /**< what comes by lanes */
+    struct weir__copy_stream *rank_streams; /**< ends of lanes of ranks, of a GPU */
     struct weir__host_memory staging;       /**< the caller's rows on their way, likewise; and what
                                                  is read and written between steps */
     size_t staging_wanted;

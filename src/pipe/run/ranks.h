@@ -10,6 +10,9 @@
  * POLL_NS, so that a long callback holds up nobody. One poll at a time makes all of this rank's
  * calls of the world.
  *
+ * Of a GPU's memory (crossings.c) a message goes by NCCL, or through pinned memory and the world.
+ * Either way the poll gives its stream what there is to do, and the port says that it was given.
+ *
  * When a step's last norm is known the ranks exchange numbers: squares, losses, and whether
  * anything failed before. So all of them judge alike, and a failure anywhere, before any update,
  * ends the step on all ranks. Replicas (weir_shared.h) are ranks with a plan each; messages between
@@ -20,6 +23,7 @@
 #ifndef WEIR_RANKS_H
 #define WEIR_RANKS_H
 
+#include "device/nccl.h"
 #include "pipe/run/run.h"
 #include "world/allreduce.h"
 
@@ -35,16 +39,33 @@ struct weir__port {
     uint32_t base;           /**< of it in this step; set by the caller before `start` */
     bool sends;
     uint32_t peer, channel;
-    uint32_t count;                 /**< messages of a step with an update … */
-    uint32_t body_count;            /**< … and without: those before the norms */
-    const uint32_t *copies;         /**< [count]: copies of the plan, by place … */
-    const struct weir__item *items; /**< … or, if not NULL, messages between replicas */
-    uint32_t replica;               /**< of those: the other … */
-    uint32_t *until;                /**< … and [stage]: how many there are up to its gradients */
-    struct weir_request *requests;  /**< [count]: those of places ended to `begun` are under way */
-    uint32_t begun;                 /**< in this step; the poll's */
+    uint32_t offer_channel;          /**< of a crossing by NCCL: of what goes the other way */
+    uint32_t count;                  /**< messages of a step with an update … */
+    uint32_t body_count;             /**< … and without: those before the norms */
+    const uint32_t *copies;          /**< [count]: copies of the plan, by place … */
+    const struct weir__item *items;  /**< … or, if not NULL, messages between replicas */
+    uint32_t replica;                /**< of those: the other … */
+    uint32_t *until;                 /**< … and [stage]: how many there are up to its gradients */
+    struct weir_request *requests;   /**< [count]: those of places ended to `begun` are under way */
+    uint32_t begun;                  /**< in this step; the poll's */
+    struct weir__crossing *crossing; /**< of a GPU's: what is beside its messages; else NULL */
     uint32_t whole; /**< sends of this step up to there have bytes; those behind were
                          begun after a failure and have none */
+};
+
+/** A GPU's end of a lane of ranks, for one row count (crossings.c): the poll's, as the port. The
+ * port's `ended` then says what its stream was given, and signals what has ended there. */
+struct weir__crossing {
+    struct weir__worker *worker;
+    struct weir__copy_stream *stream;
+    struct weir_request *offers; /**< [count]: by NCCL, of the receiver's word that it is ready */
+    uint64_t *sizes;             /**< [count]: by NCCL, the bytes that the sender's word says … */
+    bool *empty;                 /**< [count]: … or that there are none: its rank has failed */
+    uint32_t offered;            /**< offers begun, in this step */
+    uint32_t heard;              /**< offers, of a send, or messages, of a receive, that came */
+    uint32_t told;               /**< by NCCL: own words, of a send, or offers, that have ended */
+    uint32_t closed;             /**< of which nothing is under way any more */
+    bool giving;                 /**< by NCCL: the message that comes next is being given */
 };
 
 struct weir__rank_clock;
@@ -66,16 +87,32 @@ struct weir__ranks {
     struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
     uint32_t event_capacity;         /**< … with room for so many */
     _Atomic bool broken;             /**< a call of the world failed: nothing under way will end */
+    struct weir_request pulse;       /**< where a worker is on a GPU: a receive that never ends */
+    bool pulsing;                    /**< it is under way */
+    struct weir__nccl nccl;          /**< open where some crossing goes by it */
+    char exchange_text[256];         /**< for weir_pipe_exchange */
 };
 
+/** What GPUs all ranks have, and which are this one's, into setup->gpus, which stays NULL where the
+ * options name none: before the pipe is built. A rank whose options were refused comes without a
+ * setup. `world` may be NULL. Collective; blocks. */
+int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup,
+                       struct weir_faults *faults);
+/** Makes the pairs that a plan's lanes need and that are not there. Collective; blocks. */
+int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *plan,
+                        struct weir_faults *faults);
+
 /** Finds this rank's workers, when the first plan is there; `pipe->ranks` stays NULL without a
- * world. WEIR_ERR_CONFIG: fewer workers than ranks, or GPUs. */
+ * world. WEIR_ERR_CONFIG: fewer workers than ranks, or replicas on GPUs. */
 int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults);
+/** Ends what is under way with other ranks: before streams and memory go. */
+void weir__ranks_stop(struct weir_pipe *pipe);
 void weir__ranks_clean_up(struct weir_pipe *pipe);
 /** How many channels a plan needs. */
 uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan);
-/** Ports of a plan; opens the channels that it needs. Collective. */
-int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
+/** Ports of a plan; opens the channels, and joins the GPUs, that it needs. Collective. */
+int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan,
+                        struct weir_faults *faults);
 /** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
  * their clocks are from its own. Collective; blocks. */
 int weir__ranks_meet(struct weir_pipe *pipe);
@@ -107,6 +144,24 @@ int weir__ranks_end(struct weir_pipe *pipe, int status);
  * exchange have. */
 void weir__ranks_finish(struct weir_pipe *pipe);
 
+/** The end that a lane has on a GPU here: makes what its port has besides, and goes on with it. */
+int weir__crossing_prepare(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
+                           struct weir__port *port);
+int weir__crossing_go_on(struct weir_pipe *pipe, struct weir__port *port, uint32_t count,
+                         struct weir_error *error);
+void weir__crossing_begin(struct weir__port *port);
+/** After a failure of the world: what still runs must not write to what is given back. */
+void weir__crossing_cancel(const struct weir_pipe *pipe, struct weir__port *port);
+/** Ends all that streams wait for from other ranks. Under the lock of a poll, or after all. */
+void weir__ranks_abort(struct weir_pipe *pipe);
+
+/** For crossings: how a message is checked and begun, and whether its action allows it. */
+int weir__port_check(const struct weir_pipe *pipe, const struct weir__port *port, uint32_t place,
+                     const struct weir_arrival *arrival, size_t bytes, struct weir_error *error);
+uint32_t weir__port_tag(const struct weir_pipe *pipe, uint32_t place);
+bool weir__port_may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place);
+bool weir__pipe_has_failed(struct weir_pipe *pipe);
+
 /** Merges two ranks' numbers, flags and failures of a step. */
 void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes);
 
@@ -137,6 +192,12 @@ void weir__ranks_wait_numbers(struct weir__run *run);
 static inline uint32_t weir__ranks_ended(const struct weir__port *port) {
     return atomic_load_explicit(&port->ended.value, memory_order_relaxed) - port->base;
 }
+/** Whether a message of the plan has ended; one between other ranks has. */
+static inline bool weir__ranks_has_ended(const struct weir__row_plan *plan, uint32_t copy) {
+    struct weir__port *port = plan->bound.ports[plan->copies[copy].lane];
+    uint32_t place = plan->copies[copy].place;
+    return port == NULL || weir__gate_reached(&port->ended, port->base + place + 1);
+}
 /** The rank that has a worker of a replica. */
 static inline uint32_t weir__rank_in(const struct weir_pipe *pipe, uint32_t replica,
                                      uint32_t worker) {
@@ -158,6 +219,6 @@ static inline bool weir__is_here(const struct weir_pipe *pipe, uint32_t worker) 
 
 enum { WEIR__RANKS_POLL_NS = 1000000 };
 /** Lanes' channels are behind these. */
-enum { WEIR__NUMBERS_CHANNEL, WEIR__REPLICA_CHANNEL, WEIR__LANE_CHANNEL };
+enum { WEIR__NUMBERS_CHANNEL, WEIR__REPLICA_CHANNEL, WEIR__PULSE_CHANNEL, WEIR__LANE_CHANNEL };
 
 #endif

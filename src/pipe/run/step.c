@@ -328,12 +328,22 @@ static void lose_world(struct weir_pipe *pipe, int status, const char *what) {
     pipe->outcome.lost_by = error;
 }
 
+/* What GPUs did is told with the driver's times, so these are asked for at once. */
+static int stamp_for_others(struct weir_pipe *pipe) {
+    assert(pipe->command.kind == WEIR__COMMAND_RUN);
+    if (pipe->ranks == NULL || pipe->host == NULL) return WEIR_OK;
+    weir__stamps_leave(pipe);
+    return weir__stamps_read(pipe);
+}
+
 /* Where other ranks cannot tell what they did there is no report of a step that is done; the next
  * call fails. */
 static void keep_history(struct weir_pipe *pipe) {
+    int stamped = stamp_for_others(pipe);
     int told = weir__ranks_tell_events(pipe);
     if (told != WEIR_OK) lose_world(pipe, told, "ranks did not tell what they did in a step");
-    if (told != WEIR_OK || (pipe->ranks != NULL && pipe->ranks->world->rank != 0)) return;
+    if (stamped != WEIR_OK || told != WEIR_OK) return;
+    if (pipe->ranks != NULL && pipe->ranks->world->rank != 0) return;
     pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
@@ -353,7 +363,8 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
     if (status == WEIR_OK && !infer) keep_history(pipe);
-    if (ran == WEIR_OK) weir__stamps_leave(pipe);
+    bool stamped = pipe->ranks != NULL && status == WEIR_OK && !infer;
+    if (ran == WEIR_OK && !stamped) weir__stamps_leave(pipe);
     if (status != WEIR_OK) return status;
     status = weir__ranks_give_back(pipe, infer);
     if (status == WEIR_OK) return WEIR_OK;
@@ -495,7 +506,7 @@ static int prepare_ranks(struct weir_pipe *pipe, uint32_t before, int status, in
         weir__ranks_agree(pipe->ranks->world, pipe, status, (uint64_t)rows,
                           "row counts, or plans for them: each must make the same calls", faults);
     for (uint32_t i = before; all == WEIR_OK && i < pipe->prepared_count; i++)
-        all = weir__ranks_prepare(pipe, pipe->prepared[i]);
+        all = weir__ranks_prepare(pipe, pipe->prepared[i], faults);
     if (all == WEIR_OK || status != WEIR_OK) return all;
     weir__prepared_destroy(pipe->setup.options.allocator, &pipe->prepared[before],
                            pipe->prepared_count - before);

@@ -66,7 +66,7 @@ static int grow(struct weir__worker *worker, struct weir__host_memory *memory,
 static int grow_hop(struct weir__worker *worker, struct weir__hop *hop, struct weir_error *error) {
     size_t bytes;
     if (hop->wanted_bytes <= hop->slot_bytes) return WEIR_OK;
-    if (!weir__multiply(WEIR__HOP_SLOTS, hop->wanted_bytes, &bytes)) return WEIR_ERR_OVERFLOW;
+    if (!weir__multiply(hop->slot_count, hop->wanted_bytes, &bytes)) return WEIR_ERR_OVERFLOW;
     int status = grow(worker, &hop->slots, hop->device, bytes, error);
     if (status == WEIR_OK)
         hop->slot_bytes = hop->wanted_bytes;
@@ -81,6 +81,8 @@ void weir__host_memory_forget(struct weir_pipe *pipe) {
         worker->staging_wanted = worker->staging.bytes;
         for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next)
             s->hop.wanted_bytes = s->hop.slot_bytes;
+        for (struct weir__copy_stream *s = worker->rank_streams; s != NULL; s = s->next)
+            s->hop.wanted_bytes = s->hop.slot_bytes;
     }
 }
 
@@ -92,6 +94,8 @@ int weir__host_memory_settle(struct weir__worker *worker, struct weir_error *err
         return status;
     }
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next)
+        if ((status = grow_hop(worker, &s->hop, error)) != WEIR_OK) return status;
+    for (struct weir__copy_stream *s = worker->rank_streams; s != NULL; s = s->next)
         if ((status = grow_hop(worker, &s->hop, error)) != WEIR_OK) return status;
     if (pipe->memory.numbers_worker != worker->index) return WEIR_OK;
     return grow(worker, &pipe->memory.numbers, worker->device, pipe->memory.numbers_bytes, error);

@@ -21,7 +21,10 @@ static int time_of(const struct weir__unstamped *of, const struct weir_pipe *pip
                    const struct weir__needed_wait *wait, uint64_t *ns) {
     const struct weir__worker *from = &pipe->workers[wait->worker];
     struct weir__event *event;
+    *ns = 0;
     if (wait->copy != WEIR__NO_COPY) {
+        if (of->plan->bound.streams[of->plan->copies[wait->copy].lane] == NULL)
+            return WEIR_OK; /* a message of a CPU's, which nobody has timed */
         event = signal_of_copy(of, wait->copy);
     } else if (from->device->calls->synchronous) {
         *ns = event_of(from, wait->count - 1)->end;

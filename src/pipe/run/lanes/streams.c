@@ -3,7 +3,8 @@
  * on; what comes from elsewhere is copied on streams of its own, one per source, beside the work.
  * Hand-offs have two levels: the gate says that an event was recorded in this step, so that a wait
  * which is given to a stream then binds to that record and to no older one. */
-#include "pipe/run/run.h"
+#include "pipe/run/ranks.h"
+
 #include "pipe/lanes/ways.h"
 
 #include <stdio.h>
@@ -58,8 +59,10 @@ static struct weir__device *copier(const struct weir_pipe *pipe, const struct we
 static int make_hop(struct weir__copy_stream *made, struct weir__device *source) {
     if (source->memory == 0 || made->device->calls->reaches(made->device, source)) return WEIR_OK;
     int status = source->calls->stream_new(source, &made->hop.stream);
-    if (status == WEIR_OK) made->hop.device = source;
-    return status;
+    if (status != WEIR_OK) return status;
+    made->hop.device = source;
+    made->hop.slot_count = WEIR__HOP_SLOTS;
+    return WEIR_OK;
 }
 
 static int find_stream(struct weir_pipe *pipe, const struct weir__lane *lane,
@@ -101,6 +104,45 @@ static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
     return status;
 }
 
+/* The end that is here of a lane of ranks, where it is a GPU's. */
+static int find_rank_stream(struct weir_pipe *pipe, const struct weir__lane *lane,
+                            struct weir__copy_stream **stream) {
+    bool sends = weir__is_here(pipe, lane->from);
+    struct weir__worker *worker = &pipe->workers[sends ? lane->from : lane->worker];
+    uint32_t other = sends ? lane->worker : lane->from;
+    assert(lane->of_ranks && lane->from != WEIR__FROM_CALLER);
+    if (!weir__is_here(pipe, worker->index) || worker->device->calls->synchronous) return WEIR_OK;
+    for (struct weir__copy_stream *s = worker->rank_streams; s != NULL; s = s->next) {
+        if (s->from != other || s->sends != sends) continue;
+        *stream = s;
+        return WEIR_OK;
+    }
+    struct weir__copy_stream *made = weir__pool_take(&pipe->setup.pool, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->from = other;
+    made->sends = sends;
+    made->device = worker->device;
+    int status = made->device->calls->stream_new(made->device, &made->stream);
+    if (status != WEIR_OK) return status;
+    if (!weir__setup_by_nccl(&pipe->setup, lane->worker, lane->from, pipe->worker_count)) {
+        made->hop.device = made->device;
+        made->hop.slot_count = WEIR__PORT_SLOTS;
+    }
+    made->next = worker->rank_streams;
+    worker->rank_streams = *stream = made;
+    return WEIR_OK;
+}
+
+/* A signal for each message, and slots that the largest fits in. */
+static int grow_rank_stream(struct weir_pipe *pipe, const struct weir__prepared_copy *copy,
+                            struct weir__copy_stream *stream) {
+    struct weir__hop *hop = &stream->hop;
+    assert(copy->bytes > 0 && copy->unit != WEIR__NO_COPY);
+    if (hop->device != NULL && copy->bytes > hop->wanted_bytes)
+        hop->wanted_bytes = (copy->bytes + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+    return grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
+}
+
 static int prepare_worker(struct weir_pipe *pipe, const struct weir__row_plan *prepared,
                           uint32_t w) {
     struct weir__worker *worker = &pipe->workers[w];
@@ -127,26 +169,36 @@ static void drop_own_waits(struct weir__row_plan *prepared, uint32_t first) {
     copy->wait_end = kept;
 }
 
+static int find_any_stream(struct weir_pipe *pipe, struct weir__row_plan *prepared, uint32_t l) {
+    const struct weir__lane *lane = &prepared->lanes[l];
+    struct weir__copy_stream **stream = &prepared->bound.streams[l];
+    if (lane->of_ranks) return find_rank_stream(pipe, lane, stream);
+    return weir__is_here(pipe, lane->worker) ? find_stream(pipe, lane, stream) : WEIR_OK;
+}
+
+static int prepare_copy(struct weir_pipe *pipe, struct weir__row_plan *prepared, uint32_t i) {
+    const struct weir__prepared_copy *copy = &prepared->copies[i];
+    if (copy->lane == WEIR__NO_LANE || copy->unit != i) return WEIR_OK;
+    struct weir__copy_stream *stream = prepared->bound.streams[copy->lane];
+    if (stream == NULL) return WEIR_OK;
+    if (weir__is_message(prepared, copy)) return grow_rank_stream(pipe, copy, stream);
+    drop_own_waits(prepared, i);
+    int status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
+    if (status != WEIR_OK) return status;
+    if ((status = grow_given(pipe, stream)) != WEIR_OK) return status;
+    return grow_hop(pipe, stream, prepared, i);
+}
+
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepared) {
     int status;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
-        if ((status = prepare_worker(pipe, prepared, w)) != WEIR_OK) return status;
-    for (uint32_t l = 0; l < prepared->lane_count; l++)
-        if (!prepared->lanes[l].of_ranks &&
-            (status = find_stream(pipe, &prepared->lanes[l], &prepared->bound.streams[l])) !=
-                WEIR_OK)
+        if (weir__is_here(pipe, w) && (status = prepare_worker(pipe, prepared, w)) != WEIR_OK)
             return status;
+    for (uint32_t l = 0; l < prepared->lane_count; l++)
+        if ((status = find_any_stream(pipe, prepared, l)) != WEIR_OK) return status;
     /* the last of a lane first: it has the highest place */
-    for (uint32_t i = prepared->copy_count; i-- > 0;) {
-        const struct weir__prepared_copy *copy = &prepared->copies[i];
-        if (!weir__has_stream(prepared, copy) || copy->unit != i) continue;
-        struct weir__copy_stream *stream = prepared->bound.streams[copy->lane];
-        drop_own_waits(prepared, i);
-        status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
-        if (status != WEIR_OK) return status;
-        if ((status = grow_given(pipe, stream)) != WEIR_OK) return status;
-        if ((status = grow_hop(pipe, stream, prepared, i)) != WEIR_OK) return status;
-    }
+    for (uint32_t i = prepared->copy_count; i-- > 0;)
+        if ((status = prepare_copy(pipe, prepared, i)) != WEIR_OK) return status;
     return WEIR_OK;
 }
 
@@ -164,7 +216,13 @@ void weir__streams_clean_up(struct weir__worker *worker) {
         s->device->calls->stream_destroy(s->stream);
         drop_hop(&s->hop, s->device);
     }
-    worker->copy_streams = NULL;
+    for (struct weir__copy_stream *s = worker->rank_streams; s != NULL; s = s->next) {
+        assert(s->pair == NULL);
+        drop_signals(s->device, &s->signals);
+        s->device->calls->stream_destroy(s->stream);
+        drop_hop(&s->hop, s->device);
+    }
+    worker->copy_streams = worker->rank_streams = NULL;
     drop_signals(worker->device, &worker->signals);
     weir__host_memory_clean_up(&worker->staging);
 }
@@ -190,8 +248,9 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
     struct weir__event *event;
     if (wait->copy != WEIR__NO_COPY) {
         const struct weir__prepared_copy *copy = &run->plan->copies[wait->copy];
-        if (!weir__has_stream(run->plan, copy)) return WEIR_OK;
-        event = weir__signal(&run->plan->bound.streams[copy->lane]->signals, copy->place, turn);
+        const struct weir__copy_stream *lane = run->plan->bound.streams[copy->lane];
+        if (lane == NULL) return WEIR_OK; /* messages of a CPU's, that its gate told of */
+        event = weir__signal(&lane->signals, copy->place, turn);
     } else {
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from->device->calls->synchronous) return WEIR_OK;
@@ -356,7 +415,10 @@ static bool is_ready(const struct weir__run *run, const struct weir__prepared_co
     for (uint32_t i = copy->wait_begin; ready && i < copy->wait_end; i++) {
         const struct weir__needed_wait *wait = &run->plan->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
-        if (from != run->worker)
+        if (wait->copy != WEIR__NO_COPY &&
+            weir__is_message(run->plan, &run->plan->copies[wait->copy]))
+            ready = weir__ranks_has_ended(run->plan, wait->copy);
+        else if (from != run->worker)
             ready = weir__gate_reached(&from->progress, from->base + wait->count);
         else if (wait->copy != WEIR__NO_COPY)
             ready = wait->copy < run->copies_given;

@@ -25,7 +25,8 @@ static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_
     for (uint32_t i = begin; over && i < end; i++) {
         const struct weir__needed_wait *wait = &p->waits[i];
         const struct weir__worker *from = &pipe->workers[wait->worker];
-        if (wait->copy != WEIR__NO_COPY && !weir__has_stream(p, &p->copies[wait->copy])) continue;
+        if (wait->copy != WEIR__NO_COPY && p->bound.streams[p->copies[wait->copy].lane] == NULL)
+            continue;
         if (wait->copy != WEIR__NO_COPY)
             over = is_done(signal_of_copy(pipe, wait->copy));
         else if (!from->device->calls->synchronous)

@@ -23,7 +23,7 @@ static uint64_t number_of(const struct weir_pipe *pipe) {
     return 2 * pipe->step_count + pipe->command.plan->infer;
 }
 
-static uint32_t tag_of(const struct weir_pipe *pipe, uint32_t place) {
+uint32_t weir__port_tag(const struct weir_pipe *pipe, uint32_t place) {
     return (uint32_t)(number_of(pipe) % TAG_BASE) * TAG_BASE + place % TAG_BASE;
 }
 
@@ -39,6 +39,17 @@ static uint32_t channel_of(const struct weir_pipe *pipe, const struct weir__row_
                    weir__rank_of(pipe, lanes[l].from) == weir__rank_of(pipe, lanes[lane].from) &&
                    weir__rank_of(pipe, lanes[l].worker) == weir__rank_of(pipe, lanes[lane].worker);
     return channel;
+}
+
+/* The most that any rank's lanes to another need. Channels of offers are behind these. */
+static uint32_t lane_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    uint32_t count = 0;
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        if (!plan->lanes[l].of_ranks) continue;
+        uint32_t channel = channel_of(pipe, plan, l) - WEIR__LANE_CHANNEL;
+        if (channel >= count) count = channel + 1;
+    }
+    return count;
 }
 
 static int fill_port(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
@@ -69,18 +80,19 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
     port->sends = sends;
     port->peer = weir__rank_of(pipe, sends ? lane->worker : lane->from);
     port->channel = channel_of(pipe, plan, l);
+    port->offer_channel = port->channel + lane_channels(pipe, plan);
     plan->bound.ports[l] = port;
-    return fill_port(pipe, plan, l, port);
+    int status = fill_port(pipe, plan, l, port);
+    return status == WEIR_OK ? weir__crossing_prepare(pipe, plan, l, port) : status;
 }
 
 uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
-    uint32_t count = WEIR__LANE_CHANNEL;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
-        if (!plan->lanes[l].of_ranks) continue;
-        uint32_t channel = channel_of(pipe, plan, l);
-        if (channel >= count) count = channel + 1;
-    }
-    return count;
+    bool offers = false;
+    for (uint32_t l = 0; !offers && l < plan->lane_count; l++)
+        offers =
+            plan->lanes[l].of_ranks && weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker,
+                                                           plan->lanes[l].from, pipe->worker_count);
+    return WEIR__LANE_CHANNEL + lane_channels(pipe, plan) * (offers ? 2 : 1);
 }
 
 static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
@@ -132,11 +144,13 @@ static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
     return take_exchange(pipe, plan);
 }
 
-int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan) {
+int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan,
+                        struct weir_faults *faults) {
     if (pipe->ranks == NULL) return WEIR_OK;
     int status = make_ports(pipe, plan);
     status = weir__world_agree(pipe->ranks->world, status, 0, "plans", NULL);
-    return status != WEIR_OK ? status : open_channels(pipe, plan);
+    if (status != WEIR_OK || (status = open_channels(pipe, plan)) != WEIR_OK) return status;
+    return weir__ranks_connect(pipe, plan, faults);
 }
 
 /* ---- numbers ---- */
@@ -182,6 +196,18 @@ static bool is_known(struct weir_pipe *pipe) {
     return atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) == WEIR__FAILURE_KNOWN;
 }
 
+/* Whether a GPU has made what its worker was given, up to so many actions. What has failed makes
+ * nothing. */
+static bool is_made(struct weir_pipe *pipe, struct weir__worker *worker, uint32_t count) {
+    bool done = true;
+    assert(weir__is_here(pipe, worker->index));
+    if (worker->device->calls->synchronous || count == 0 || weir__pipe_has_failed(pipe))
+        return true;
+    struct weir__event *signal = weir__signal(&worker->signals, count - 1, pipe->command.turn);
+    int status = worker->device->calls->event_query(signal, &done);
+    return status != WEIR_OK || done; /* its worker will say what it is */
+}
+
 /* Whether every worker here has done all that numbers come from. */
 static bool is_whole(struct weir_pipe *pipe) {
     const struct weir__row_plan *plan = pipe->command.plan;
@@ -190,7 +216,8 @@ static bool is_whole(struct weir_pipe *pipe) {
         struct weir__worker *worker = &pipe->workers[w];
         uint32_t end = plan->table->lines[w + 1] - plan->table->lines[w], done = plan->tail[w];
         if (pipe->command.step.accumulate_last) done += (end - done) / 2; /* as many N as U */
-        whole = weir__gate_reached(&worker->progress, worker->base + done);
+        whole = weir__gate_reached(&worker->progress, worker->base + done) &&
+                is_made(pipe, worker, done);
     }
     return whole;
 }
@@ -249,16 +276,23 @@ static uint32_t wanted(const struct weir_pipe *pipe, const struct weir__port *po
     return pipe->command.step.accumulate_last ? port->count : port->body_count;
 }
 
-static bool is_over(const struct weir_pipe *pipe, const struct weir__needed_wait *wait) {
+/* Whether what is waited for has ended, as the poll can tell: of a GPU's that it was given, where
+ * the stream that waits follows it, else that it is done. */
+static bool is_over(const struct weir_pipe *pipe, const struct weir__needed_wait *wait,
+                    bool follows) {
     const struct weir__row_plan *plan = pipe->command.plan;
-    if (wait->copy != WEIR__NO_COPY) {
-        const struct weir__prepared_copy *copy = &plan->copies[wait->copy];
-        struct weir__port *port = plan->bound.ports[copy->lane];
-        return port == NULL || weir__ranks_ended(port) > copy->place;
-    }
+    bool copy = wait->copy != WEIR__NO_COPY, done = true;
+    if (copy && weir__is_message(plan, &plan->copies[wait->copy]))
+        return weir__ranks_has_ended(plan, wait->copy);
     struct weir__worker *from = &pipe->workers[wait->worker];
     assert(weir__is_here(pipe, wait->worker));
-    return weir__gate_reached(&from->progress, from->base + wait->count);
+    if (!weir__gate_reached(&from->progress, from->base + wait->count)) return false;
+    if (follows || (!copy && from->device->calls->synchronous)) return true;
+    struct weir__event *event =
+        copy ? weir__signal(&plan->bound.streams[plan->copies[wait->copy].lane]->signals,
+                            plan->copies[wait->copy].place, pipe->command.turn)
+             : weir__signal(&from->signals, wait->count - 1, pipe->command.turn);
+    return event->device->calls->event_query(event, &done) == WEIR_OK && done;
 }
 
 static bool have_all_ended(struct weir_pipe *pipe) {
@@ -268,7 +302,7 @@ static bool have_all_ended(struct weir_pipe *pipe) {
     return all;
 }
 
-static bool has_failed(struct weir_pipe *pipe) {
+bool weir__pipe_has_failed(struct weir_pipe *pipe) {
     return atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire) >=
            WEIR__FAILURE_IN_WRITING;
 }
@@ -290,6 +324,17 @@ static double start_of(const struct weir_pipe *pipe, const struct weir__port *po
                                : pipe->command.plan->copies[port->copies[place]].start;
 }
 
+/* Of the port's messages: those of which nothing is under way any more. */
+static uint32_t closed_of(const struct weir__port *port) {
+    return port->crossing != NULL ? port->crossing->closed : weir__ranks_ended(port);
+}
+
+/* Those whose receives may write to the plan's memory. */
+static uint32_t taken(const struct weir__port *port) {
+    if (port->crossing == NULL) return port->begun;
+    return port->crossing->stream->pair != NULL ? port->crossing->offered : weir__ranks_ended(port);
+}
+
 /* Whether some of the port's messages still need the bytes that a receive would get: a send with
  * bytes that is under way, or a receive that is, or that comes first in the plan. */
 static bool needs(const struct weir_pipe *pipe, const struct weir__port *other,
@@ -298,11 +343,11 @@ static bool needs(const struct weir_pipe *pipe, const struct weir__port *other,
     uint32_t end = other->sends ? other->whole : wanted(pipe, other);
     if (other == port) end = place;
     bool needed = false;
-    for (uint32_t j = weir__ranks_ended(other); !needed && j < end; j++) {
+    for (uint32_t j = closed_of(other); !needed && j < end; j++) {
         const struct weir_message has = message_of(pipe, other, j);
         bool overlap = (char *)has.data < (char *)wants.data + wants.bytes &&
                        (char *)wants.data < (char *)has.data + has.bytes;
-        needed = overlap && (other->sends || j < other->begun ||
+        needed = overlap && (other->sends || j < taken(other) ||
                              start_of(pipe, other, j) < start_of(pipe, port, place));
     }
     return needed;
@@ -334,10 +379,10 @@ static bool may_begin_item(struct weir_pipe *pipe, const struct weir__port *port
 
 /* A send's bytes are made; a receive's place is free. A line that failed says that all of it is
  * done, while another's callback still runs: so what is left then waits for all of them. */
-static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
+bool weir__port_may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
     bool may = true;
-    if (has_failed(pipe)) return may_begin_failed(pipe, port, place);
+    if (weir__pipe_has_failed(pipe)) return may_begin_failed(pipe, port, place);
     if (port->items != NULL) return may_begin_item(pipe, port, place);
     const struct weir__prepared_copy *copy = &plan->copies[port->copies[place]];
     if (port->sends) {
@@ -346,7 +391,7 @@ static bool may_begin(struct weir_pipe *pipe, const struct weir__port *port, uin
         return weir__gate_reached(&pipe->workers[w].progress, pipe->workers[w].base + count);
     }
     for (uint32_t i = copy->wait_begin; may && i < copy->wait_end; i++)
-        may = is_over(pipe, &plan->waits[i]);
+        may = is_over(pipe, &plan->waits[i], port->crossing != NULL);
     return may;
 }
 
@@ -355,25 +400,25 @@ static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32
     struct weir_message message = message_of(pipe, port, place);
     message.peer = port->peer;
     message.channel = port->channel;
-    message.tag = tag_of(pipe, place);
+    message.tag = weir__port_tag(pipe, place);
     assert(message.data != NULL);
-    if (port->sends && port->items == NULL && has_failed(pipe)) /* nobody needs what it was to be */
+    if (port->sends && port->items == NULL &&
+        weir__pipe_has_failed(pipe)) /* nobody needs what it was to be */
         message.data = NULL, message.bytes = 0;
     if (port->sends && message.bytes > 0) port->whole = place + 1;
     return port->sends ? world->calls->send(world->context, &message, &port->requests[place])
                        : world->calls->receive(world->context, &message, &port->requests[place]);
 }
 
-static int check_arrival(const struct weir_pipe *pipe, const struct weir__port *port,
-                         uint32_t place, const struct weir_arrival *arrival,
-                         struct weir_error *error) {
-    size_t bytes = message_of(pipe, port, place).bytes;
+int weir__port_check(const struct weir_pipe *pipe, const struct weir__port *port, uint32_t place,
+                     const struct weir_arrival *arrival, size_t bytes, struct weir_error *error) {
     bool whole = arrival->bytes == bytes || arrival->bytes == 0; /* none: the sender has failed */
-    if (port->sends || (arrival->tag == tag_of(pipe, place) && whole)) return WEIR_OK;
+    if (arrival->tag == weir__port_tag(pipe, place) && whole) return WEIR_OK;
     return weir__fail(error, WEIR_ERR_PEER,
                       "message %u from rank %u is not that of the plan: tag %u and %zu bytes, not "
                       "%u and %zu: every rank must make the same calls",
-                      place, port->peer, arrival->tag, arrival->bytes, tag_of(pipe, place), bytes);
+                      place, port->peer, arrival->tag, arrival->bytes, weir__port_tag(pipe, place),
+                      bytes);
 }
 
 static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
@@ -381,7 +426,9 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
     const struct weir_world *world = pipe->ranks->world;
     uint32_t count = wanted(pipe, port), done = weir__ranks_ended(port), before = done;
     int status = WEIR_OK;
-    while (status == WEIR_OK && port->begun < count && may_begin(pipe, port, port->begun)) {
+    if (port->crossing != NULL) return weir__crossing_go_on(pipe, port, count, error);
+    while (status == WEIR_OK && port->begun < count &&
+           weir__port_may_begin(pipe, port, port->begun)) {
         status = begin_message(pipe, port, port->begun);
         port->begun++;
     }
@@ -390,14 +437,30 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
         bool over = false;
         status = world->calls->test(world->context, &port->requests[done], &over, &arrival);
         if (status != WEIR_OK || !over) break;
-        status = check_arrival(pipe, port, done++, &arrival, error);
+        if (!port->sends)
+            status = weir__port_check(pipe, port, done, &arrival,
+                                      message_of(pipe, port, done).bytes, error);
+        done++;
     }
     if (done != before) weir__gate_advance(&port->ended, port->base + done);
     return status;
 }
 
+/* Who waits for a GPU calls the world all the same: a message that has left may need it still, and
+ * a rank that is lost fails a call. So a receive is under way of what nobody sends. */
+static int go_on_with_pulse(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    bool ended = false;
+    assert(!ranks->pulsing || ranks->world->rank_count > 1);
+    if (!ranks->pulsing) return WEIR_OK;
+    int status = ranks->world->calls->test(ranks->world->context, &ranks->pulse, &ended, NULL);
+    return status == WEIR_OK && ended ? WEIR_ERR_PEER : status;
+}
+
 static int go_on(struct weir_pipe *pipe, struct weir_error *error) {
     const struct weir__row_plan *plan = pipe->command.plan;
+    int alive = go_on_with_pulse(pipe);
+    if (alive != WEIR_OK) return alive;
     for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         int status = port != NULL ? go_on_with_port(pipe, port, error) : WEIR_OK;
@@ -411,7 +474,8 @@ static bool awaits_others(struct weir_pipe *pipe, const struct weir__call *call)
     const struct weir__row_plan *plan = pipe->command.plan;
     if (weir__writes(call->action.kind, WEIR__PARAMETERS)) return true;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++)
-        if (plan->waits[i].copy != WEIR__NO_COPY && !is_over(pipe, &plan->waits[i])) return true;
+        if (plan->waits[i].copy != WEIR__NO_COPY && !is_over(pipe, &plan->waits[i], true))
+            return true;
     return false;
 }
 
@@ -432,8 +496,10 @@ static void break_off(struct weir_pipe *pipe, int status, struct weir_error *err
     const struct weir_world *world = pipe->ranks->world;
     if (error->message[0] == '\0')
         weir__fail(error, status, "%.200s", world->calls->reason(world->context));
-    weir__pipe_fail(pipe, find_waiting(pipe), WEIR_ERR_PEER, error);
+    bool own = status != WEIR_ERR_PEER && status != WEIR_ERR_ARGUMENT; /* a device's */
+    weir__pipe_fail(pipe, find_waiting(pipe), own ? status : WEIR_ERR_PEER, error);
     atomic_store_explicit(&pipe->ranks->broken, true, memory_order_release);
+    weir__ranks_abort(pipe);
 }
 
 void weir__ranks_poll(struct weir_pipe *pipe) {
@@ -460,6 +526,7 @@ void weir__ranks_begin(struct weir_pipe *pipe) {
         if (port == NULL) continue;
         port->base = atomic_load_explicit(&port->ended.value, memory_order_relaxed);
         port->begun = port->whole = 0;
+        weir__crossing_begin(port);
     }
 }
 
@@ -468,14 +535,19 @@ static bool is_finished(struct weir_pipe *pipe) {
     bool finished = weir__gate_reached(&pipe->ranks->exchanged, pipe->command.number);
     for (uint32_t l = 0; finished && l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
-        finished = port == NULL || weir__ranks_ended(port) == wanted(pipe, port);
+        finished = port == NULL || closed_of(port) == wanted(pipe, port);
     }
     return finished;
 }
 
 void weir__ranks_finish(struct weir_pipe *pipe) {
     if (pipe->ranks == NULL || pipe->command.kind != WEIR__COMMAND_RUN) return;
-    if (pipe->outcome.stuck) atomic_store(&pipe->ranks->broken, true); /* who knows what it sends */
+    if (pipe->outcome.stuck) { /* who knows what it sends */
+        pthread_mutex_lock(&pipe->ranks->lock);
+        atomic_store(&pipe->ranks->broken, true);
+        weir__ranks_abort(pipe);
+        pthread_mutex_unlock(&pipe->ranks->lock);
+    }
     while (!is_finished(pipe) && !atomic_load(&pipe->ranks->broken)) {
         weir__ranks_poll(pipe);
         sched_yield();

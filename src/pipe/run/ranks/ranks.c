@@ -16,11 +16,10 @@ static int check_world(const struct weir_pipe *pipe, const struct weir_world *wo
                         world->rank, world->rank_count);
         return WEIR_ERR_ARGUMENT;
     }
-    for (uint32_t w = 0; w < pipe->worker_count; w++)
+    for (uint32_t w = 0; w < pipe->worker_count && weir__replicas(&pipe->setup.options) > 1; w++)
         gpus += !weir__setup_device(&pipe->setup, w).synchronous;
     if (gpus > 0)
-        weir_faults_add(faults, "workers on GPUs in a world of %u rank%s: give CPUs",
-                        world->rank_count, weir__s(world->rank_count));
+        weir_faults_add(faults, "replicas add up gradients on CPUs alone: use cpu, or one replica");
     uint32_t ranks = world->rank_count / weir__replicas(&pipe->setup.options);
     if (ranks <= pipe->worker_count && gpus == 0) return WEIR_OK;
     if (faults != NULL && faults->count == before)
@@ -62,6 +61,10 @@ static void cancel_receives(struct weir_pipe *pipe, const struct weir__row_plan 
     for (uint32_t l = 0; l < weir__port_count(plan); l++) {
         struct weir__port *port = plan->bound.ports[l];
         uint32_t done = port == NULL ? 0 : weir__ranks_ended(port);
+        if (port != NULL && port->crossing != NULL) {
+            weir__crossing_cancel(pipe, port);
+            continue;
+        }
         for (; port != NULL && !port->sends && done < port->begun; done++) {
             bool ended;
             if (world->calls->cancel(world->context, &port->requests[done], &ended) != WEIR_OK)
@@ -70,10 +73,28 @@ static void cancel_receives(struct weir_pipe *pipe, const struct weir__row_plan 
     }
 }
 
-void weir__ranks_clean_up(struct weir_pipe *pipe) {
+void weir__ranks_stop(struct weir_pipe *pipe) {
     if (pipe->ranks != NULL && atomic_load(&pipe->ranks->broken) && pipe->command.plan != NULL)
         cancel_receives(pipe, pipe->command.plan);
-    if (pipe->ranks != NULL) pthread_mutex_destroy(&pipe->ranks->lock);
+    if (pipe->ranks != NULL && pipe->ranks->pulsing) {
+        bool ended;
+        const struct weir_world *world = pipe->ranks->world;
+        (void)world->calls->cancel(world->context, &pipe->ranks->pulse, &ended);
+        pipe->ranks->pulsing = false;
+    }
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++) {
+        struct weir__copy_stream *s = pipe->workers[w].rank_streams;
+        for (; s != NULL; s = s->next) {
+            weir__nccl_pair_destroy(s->pair);
+            s->pair = NULL;
+        }
+    }
+}
+
+void weir__ranks_clean_up(struct weir_pipe *pipe) {
+    if (pipe->ranks == NULL) return;
+    weir__nccl_close(&pipe->ranks->nccl);
+    pthread_mutex_destroy(&pipe->ranks->lock);
     pipe->ranks = NULL;
 }
 
@@ -176,12 +197,7 @@ static uint64_t hash_plan(uint64_t hash, const struct weir__row_plan *plan) {
         const uint64_t numbers[] = {copy->action, copy->lane, copy->bytes};
         hash = weir__hash(hash, numbers, sizeof numbers);
     }
-    /* what one rank leaves out because of another's waits, the other must wait for */
-    for (uint32_t i = 0; i < plan->wait_count; i++) {
-        const struct weir__needed_wait *wait = &plan->waits[i];
-        const uint32_t numbers[] = {wait->worker, wait->count, wait->copy};
-        hash = weir__hash(hash, numbers, sizeof numbers);
-    }
+    hash = weir__hash(hash, &plan->waits_hash, sizeof plan->waits_hash);
     return hash;
 }
 
