@@ -357,4 +357,8 @@ const char *weir__op_name(enum weir__op_code op);
 int weir__kernel_workspace(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
                            size_t *bytes);
 
+/** WEIR_ERR_ROWS, and a message, for a batch norm of one number per channel, of which no variance
+ * is known: PyTorch's fault, too. For all back ends (net/cpu/shared.c). */
+int weir__check_batch(const struct weir__op_call *call);
+
 #endif
