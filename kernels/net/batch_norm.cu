@@ -103,14 +103,14 @@ __device__ __forceinline__ double digit_of(double value, int k) {
     return trunc(scaled) - 0x1p12 * trunc(scaled * 0x1p-12);
 }
 
-/* Number `at` of a channel's two, or the count of pixels. */
+/* Number `at` of a channel's two, or the count. */
 __device__ __forceinline__ double term_of(const struct weir__cuda_batch_statistics &call,
                                           uint32_t at) {
     const uint32_t c = at / 2;
-    const double pixels = static_cast<double>(call.pixels);
-    if (c == call.channels) return pixels;
+    if (c == call.channels) return call.count;
     const double distance = call.mean[c] - static_cast<double>(call.running_mean[c]);
-    return pixels * (at % 2 == 0 ? distance : call.variance[c] + distance * distance);
+    const double squares = call.variance[c] + call.weight_squares * (distance * distance);
+    return at % 2 == 0 ? call.weight_mean * distance : call.weight_variance * squares;
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -133,23 +133,41 @@ __device__ __forceinline__ double sum_of(const float *digits) {
     return sum;
 }
 
-/* One block: the count of mini-batches is read by all before it is written. */
+__device__ __forceinline__ double power(double base, uint64_t exponent) {
+    double result = 1.0;
+    for (; exponent > 0; exponent /= 2, base *= base)
+        if (exponent % 2 == 1) result *= base;
+    return result;
+}
+
+/* One block: the count of batches is read by all before it is written. */
 extern "C" __global__ void __launch_bounds__(256)
     weir_batch_move(const __grid_constant__ struct weir__cuda_batch_running call,
                     const struct weir_verdict *verdict) {
     const uint32_t n = call.channels;
     const double count = sum_of(call.moments + static_cast<uint64_t>(n) * 2 * WEIR__CUDA_DIGITS);
     if (verdict->applies == 0 || count == 0.0) return;
-    const int64_t batches = *call.batches + 1;
-    const double share = call.momentum < 0.0 ? 1.0 / static_cast<double>(batches) : call.momentum;
+    const int64_t before = *call.batches;
+    const int64_t batches = before + (call.plain != 0 ? static_cast<int64_t>(count) : 1);
+    const bool cumulative = call.momentum < 0.0;
+    const double each = 1.0 / static_cast<double>(batches);
+    const double share = cumulative ? each : call.plain != 0 ? 1.0 : call.momentum;
+    const double kept = call.plain == 0 ? 0.0
+                        : cumulative    ? static_cast<double>(before) * each
+                                        : power(1.0 - call.momentum, static_cast<uint64_t>(count));
     __syncthreads();
     if (threadIdx.x == 0) *call.batches = batches;
     for (uint32_t c = threadIdx.x; c < n; c += blockDim.x) {
         const float *digits = call.moments + static_cast<uint64_t>(c) * 2 * WEIR__CUDA_DIGITS;
         const double mean = static_cast<double>(call.mean[c]);
         const double variance = static_cast<double>(call.variance[c]);
-        const double distance = sum_of(digits) / count;
-        const double squares = sum_of(digits + WEIR__CUDA_DIGITS);
+        const double sum = sum_of(digits), squares = sum_of(digits + WEIR__CUDA_DIGITS);
+        if (call.plain != 0) {
+            call.mean[c] = static_cast<float>(mean + share * sum);
+            call.variance[c] = static_cast<float>(kept * variance + share * squares);
+            continue;
+        }
+        const double distance = sum / count;
         const double found = (squares - distance * distance * count) / (count - 1.0);
         call.mean[c] = static_cast<float>(mean + share * distance);
         call.variance[c] =

@@ -151,7 +151,8 @@ static int move_running(struct weir_stream *stream, const struct weir_verdict *v
                                             .variance = numbers->variance,
                                             .batches = numbers->batches,
                                             .momentum = momentum,
-                                            .channels = (uint32_t)numbers->channels};
+                                            .channels = (uint32_t)numbers->channels,
+                                            .plain = numbers->plain};
     void *arguments[] = {&call, &verdict};
     return launch(stream, WEIR__NET_KERNEL_batch_move, 1, arguments);
 }

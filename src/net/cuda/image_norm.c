@@ -340,12 +340,15 @@ static int batch_norm_grad_weight(const struct weir__op_call *call) {
 
 static int batch_norm_statistics(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
+    const struct weir__moment_weights weights = weir__moment_weights_of(call);
     struct weir__cuda_batch_statistics statistics = {.mean = call->in[0],
                                                      .variance = call->in[1],
                                                      .running_mean = call->in[2],
                                                      .moments = call->out[0],
-                                                     .pixels =
-                                                         (uint64_t)(shape->rows * shape->tokens),
+                                                     .weight_mean = weights.mean,
+                                                     .weight_variance = weights.variance,
+                                                     .weight_squares = weights.squares,
+                                                     .count = weights.count,
                                                      .channels = (uint32_t)shape->width,
                                                      .overwrite = call->overwrite};
     void *arguments[] = {&statistics};

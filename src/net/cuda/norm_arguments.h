@@ -87,7 +87,8 @@ struct weir__cuda_batch_statistics {
     const double *mean, *variance; /**< (channels) */
     const float *running_mean;     /**< (channels) */
     float *moments;                /**< net/moments.h */
-    uint64_t pixels;
+    /** struct weir__moment_weights */
+    double weight_mean, weight_variance, weight_squares, count;
     uint32_t channels, overwrite;
 };
 
@@ -96,8 +97,8 @@ struct weir__cuda_batch_running {
     const float *moments;
     float *mean, *variance; /**< (channels) */
     int64_t *batches;
-    double momentum;
-    uint32_t channels;
+    double momentum; /**< < 0: cumulative */
+    uint32_t channels, plain;
 };
 
 #endif

@@ -216,6 +216,7 @@ static int run(void *context, const struct weir_task *task) {
                                              .seed = stage->seed,
                                              .mini_batch = task->mini_batch,
                                              .row_first = task->row_first,
+                                             .rows_total = task->rows_total,
                                              .loss_weight = task->loss_weight,
                                              .places = step == NULL ? NULL : &step->places,
                                              .stream = task->stream,
@@ -333,7 +334,8 @@ static int move_running(const struct weir__net_stage *stage, const struct weir_t
             .moments = at(task->gradients, moments->offset),
             .mean = at(task->parameters, parameters[running->mean].offset),
             .variance = at(task->parameters, parameters[running->variance].offset),
-            .batches = at(task->parameters, parameters[running->batches].offset)};
+            .batches = at(task->parameters, parameters[running->batches].offset),
+            .plain = running->plain};
         int status = WEIR_OK;
         if (stage->flat->move_running == NULL)
             weir__running_move(&numbers, momentum);
