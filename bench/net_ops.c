@@ -218,6 +218,7 @@ static void init_op(struct net_op *op, const struct net_kind *kind, enum weir_dt
     *op = (struct net_op){.kind = kind, .row = weir__backend_cuda.kernel(kind->op, dtype)};
     snprintf(op->kernel.label, sizeof op->kernel.label, "%s%s/%s", weir__op_name(kind->op),
              kind->suffix, dtype == WEIR_F32 ? "f32" : "bf16");
+    if (op->row == NULL) bench_die("gpu-net-kernels/%s: there is no kernel", op->kernel.label);
     assert(op->row->prepare == NULL && op->row->measure_pack == NULL);
     op->shape = net_shape(kind, dtype, sizes, rows_for(kind, dtype, sizes, bytes));
     op->checked = net_shape(kind, dtype, &few, 1);
@@ -240,7 +241,6 @@ void net_ops_init(struct bench *bench, size_t bytes, struct net_areas *areas,
         const struct net_kind *kind = &net_kinds[i / 2];
         enum weir_dtype dtype = i % 2 == 0 ? WEIR_F32 : WEIR_BF16;
         if (is_cast(kind) && dtype == WEIR_F32) continue; /* a copy */
-        if (weir__backend_cuda.kernel(kind->op, dtype) == NULL) continue;
         init_op(&ops[count], kind, dtype, sizes, bytes);
         place(&ops[count++], areas);
     }

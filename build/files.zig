@@ -108,6 +108,7 @@ pub fn referenceSources(b: *Build) []const []const u8 {
     const own: []const []const u8 = &.{
         "src/net/cpu/reference_f32.c",
         "src/net/cpu/shared.c",
+        "src/net/moments.c",
         "src/net/scalar.c",
         "src/net/cuda/workspace.c",
     };

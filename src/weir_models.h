@@ -15,16 +15,21 @@ extern "C" {
 /** PyTorch's BatchNorm2d, but that the running numbers move once per update, by the mean and the
  * unbiased variance of all rows since the last one: torchgpipe's DeferredBatchNorm, with exact
  * sums, so that neither their order nor recomputing is in them. Without an optimizer
- * (WEIR_OPTIMIZER_NONE) there is no update, and they stay. */
+ * (WEIR_OPTIMIZER_NONE) there is no update, and they stay.
+ *
+ * Not deferred, they become by the update what PyTorch's would by one micro-batch after the other,
+ * first to last, in whatever order these were done; num_batches_tracked counts micro-batches. A
+ * step that accumulates mini-batches is refused with WEIR_ERR_UNSUPPORTED. */
 struct weir_batch_norm_options {
     double eps;
     double momentum;          /**< of what is new, 0 to 1 */
     bool cumulative;          /**< instead: the mean over all updates (PyTorch's momentum=None) */
     bool affine;              /**< parameters "weight" and "bias" */
     bool track_running_stats; /**< false: inference takes its micro-batch's numbers, too */
+    bool deferred;            /**< the numbers move by the whole mini-batch at once */
 };
 #define WEIR_BATCH_NORM_OPTIONS_INIT                                                               \
-    { .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true }
+    { .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true, .deferred = true }
 /** In training each micro-batch is normalised by its own mean and biased variance, in inference all
  * rows by the running ones. Makes the parameters `prefix`weight and `prefix`bias, and the
  * statistics `prefix`running_mean, `prefix`running_var and `prefix`num_batches_tracked, which are

@@ -5,6 +5,7 @@
 #define WEIR_BACKEND_H
 
 #include "net/kernel.h"
+#include "net/moments.h"
 #include "weir_net.h"
 
 /** A parameter in a stage's flat arrays: where it begins, the same in all of them (parameters,
@@ -50,6 +51,10 @@ struct weir__flat_calls {
     /** By enum weir_optimizer_kind; NULL: no optimizer. Numbers between spans stay. */
     int (*update[WEIR_OPTIMIZER_SGD + 1])(const struct weir__spans *spans,
                                           const struct weir__update *update);
+    /** weir__running_move, where the device's `verdict` says that the step applies; NULL: the host
+     * does it. */
+    int (*move_running)(struct weir_stream *stream, const struct weir_verdict *verdict,
+                        const struct weir__running_numbers *numbers, double momentum);
 };
 
 struct weir__backend {

@@ -125,7 +125,8 @@
  * - batch_norm_grad_weight: the two sums -> dweight (C) acc, dbias (C) acc
  * - batch_norm_statistics: mean, variance, running_mean (C) -> moments (C, 2, WEIR__MOMENT_DIGITS)
  *   and the count, WEIR__MOMENT_DIGITS more, acc (net/moments.h): what R rows of T pixels add to
- *   the mini-batch's
+ *   the mini-batch's; with `plain`, what they add to the running numbers, behind which as many
+ *   micro-batches follow as call->rows_total leaves rows
  * - max_pool2d: x (R, in plane, C) -> y (R, out plane, C); padding counts as -infinity; NaN wins.
  *   Every window of a pool holds a pixel: padding is at most half the kernel
  * - max_pool2d_grad: dy, x -> dx: each window's gradient goes to its first largest number in row
@@ -284,7 +285,9 @@ struct weir__op_shape {
     bool gelu_tanh;
     bool sees_all; /**< attention */
     bool tracks;   /**< batch_norm: the running numbers are there */
+    bool plain;    /**< batch_norm_statistics: they move with each micro-batch */
     double eps;
+    double momentum;  /**< batch_norm_statistics, plain; < 0: cumulative */
     double p;         /**< dropout */
     double slope;     /**< leaky_relu */
     int64_t channels; /**< dropout of an image that lies channels last; else 0 */
@@ -312,7 +315,7 @@ struct weir__op_call {
     bool overwrite;                    /**< acc outputs: = instead of += */
     bool infer;
     uint64_t seed, mini_batch;
-    int64_t row_first;
+    int64_t row_first, rows_total; /**< of the mini-batch */
     double loss_weight;
     struct weir_error *error; /**< message may be filled; may be NULL */
 };
@@ -356,5 +359,16 @@ const char *weir__op_name(enum weir__op_code op);
 /** What measure gives, for each of shape->threads parts at once where a call may be cut. */
 int weir__kernel_workspace(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
                            size_t *bytes);
+
+/** What a micro-batch's moments are made of: mean * (mean - running mean), variance * (variance +
+ * squares * (mean - running mean)^2), count. For all back ends, as the next one. */
+struct weir__moment_weights {
+    double mean, variance, squares, count;
+};
+struct weir__moment_weights weir__moment_weights_of(const struct weir__op_call *call);
+
+/** WEIR_ERR_ROWS, and a message, for a batch norm of one number per channel, of which no variance
+ * is known: PyTorch's fault, too. For all back ends (net/cpu/shared.c). */
+int weir__check_batch(const struct weir__op_call *call);
 
 #endif

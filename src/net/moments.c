@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Exact sums, and how they move the running numbers. */
 #include "net/moments.h"
+#include "net/scalar.h"
 
 #include <math.h>
 
@@ -46,10 +47,31 @@ static void store(enum weir_dtype dtype, void *numbers, int64_t index, double va
         ((float *)numbers)[index] = (float)value;
 }
 
+/** mean += share * its sum, variance = kept * variance + share * its sum. */
+static void move_plain(const struct weir__running_numbers *numbers, double momentum,
+                       uint64_t count) {
+    uint64_t before = (uint64_t)*numbers->batches, after = before + count;
+    double share = momentum < 0 ? 1 / (double)after : 1;
+    double kept = momentum < 0 ? (double)before * share : weir__power(1 - momentum, count);
+    *numbers->batches = (int64_t)after;
+    for (int64_t c = 0; c < numbers->channels; c++) {
+        double mean = weir__number_at(numbers->dtype, numbers->mean, (uint64_t)c);
+        double variance = weir__number_at(numbers->dtype, numbers->variance, (uint64_t)c);
+        double sum = sum_of(numbers->dtype, numbers->moments, 2 * c);
+        double squares = sum_of(numbers->dtype, numbers->moments, 2 * c + 1);
+        store(numbers->dtype, numbers->mean, c, mean + share * sum);
+        store(numbers->dtype, numbers->variance, c, kept * variance + share * squares);
+    }
+}
+
 void weir__running_move(const struct weir__running_numbers *numbers, double momentum) {
     assert(numbers->channels >= 1 && momentum <= 1);
     double count = sum_of(numbers->dtype, numbers->moments, 2 * numbers->channels);
     if (count == 0) return;
+    if (numbers->plain) {
+        move_plain(numbers, momentum, (uint64_t)count);
+        return;
+    }
     *numbers->batches += 1;
     double share = momentum < 0 ? 1 / (double)*numbers->batches : momentum;
     for (int64_t c = 0; c < numbers->channels; c++) {

@@ -39,10 +39,12 @@ struct weir__running_numbers {
     const void *moments; /**< of a mini-batch */
     void *mean, *variance;
     int64_t *batches;
+    bool plain; /**< moments are weighted as they move the numbers, and count micro-batches */
 };
 /** Takes a mini-batch in, as PyTorch's BatchNorm2d in training would the whole of it: the variance
  * is the unbiased one. `momentum` < 0: the mean over all mini-batches so far. One without numbers
- * changes nothing. */
+ * changes nothing. With `plain` numbers become what PyTorch's would, one micro-batch after the
+ * other: the linear recurrence, written out, is a weighted sum (net/kernel.h). */
 void weir__running_move(const struct weir__running_numbers *numbers, double momentum);
 
 #endif

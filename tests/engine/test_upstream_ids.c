@@ -19,8 +19,8 @@
 static const struct {
     const char *group;
     int last;
-} groups[] = {{"MB", 7}, {"PI", 13}, {"CK", 7}, {"SK", 8},
-              {"LA", 5}, {"PO", 9},  {"ST", 4}, {"BA", 3}};
+} groups[] = {{"MB", 7}, {"PI", 13}, {"CK", 7}, {"SK", 8}, {"LA", 5},
+              {"PO", 9}, {"ST", 4},  {"BN", 3}, {"BA", 3}};
 #define GROUP_COUNT (sizeof groups / sizeof groups[0])
 
 struct seen {

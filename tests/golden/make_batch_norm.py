@@ -13,7 +13,11 @@ Tensors of a file:  param.<name>           parameters and statistics at the begi
                     loss output grad.<name> of mini-batch 0, with grad.input
                     after.<name>           parameters and statistics after all updates
                     infer                  the output for mini-batch 0 after them, in inference
+                    plain.<name>           statistics after all updates that nn.BatchNorm2d has of
+                                           the micro-batches in turn; not those of `downsample`
+                    plain.infer            as infer, with these
 """
+import copy
 import json
 import os
 from collections import OrderedDict
@@ -35,6 +39,8 @@ class BatchNorm(nn.BatchNorm2d):
             return super().forward(x)
         if self.track_running_stats:
             self.seen = getattr(self, "seen", []) + [x.detach()]
+            for plain in getattr(self, "plain", []):
+                plain(x.detach())
         return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
 
     def settle(self):
@@ -42,6 +48,13 @@ class BatchNorm(nn.BatchNorm2d):
             return
         super().forward(torch.cat(self.seen))
         self.seen = []
+
+
+def copy_of(module):
+    """Kept where state_dict does not look."""
+    module.plain = []
+    module.plain = [copy.deepcopy(module)]
+    module.plain[0].__class__ = nn.BatchNorm2d
 
 
 def unit(fan_in, fan_out, kernel=1, stride=1, padding=0):
@@ -234,6 +247,9 @@ def write(name):
     for key, tensor in net.state_dict().items():
         tensors["param." + key] = tensor.float() if tensor.is_floating_point() else tensor.clone()
     net.train()
+    for module in list(net.modules()):
+        if isinstance(module, BatchNorm):
+            copy_of(module)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.8)
     for k in range(UPDATES):
         x = single(3 + 2 * torch.randn(ROWS, *net.shape, dtype=torch.float64))
@@ -250,6 +266,13 @@ def write(name):
     # Without running numbers a micro-batch's own are taken.
     outputs = [net(x) for x in tensors["input.0"].double().chunk(CHUNKS)]
     tensors["infer"] = torch.cat(outputs).detach()
+    for key, module in net.named_modules():
+        if not isinstance(module, BatchNorm) or "downsample" in key:
+            continue
+        keep(tensors, "plain." + key + ".", module.plain[0].named_buffers())
+        module.load_state_dict({**module.state_dict(), **dict(module.plain[0].named_buffers())})
+    outputs = [net(x) for x in tensors["input.0"].double().chunk(CHUNKS)]
+    tensors["plain.infer"] = torch.cat(outputs).detach()
     path = os.path.join(FOLDER, name + ".safetensors")
     save_file({k: v.contiguous() for k, v in tensors.items()}, path)
     os.chmod(path, 0o644)

@@ -19,10 +19,6 @@ bool kernel_lacks_vector(enum weir__op_code op) {
     }
 }
 
-bool kernel_lacks_cuda(enum weir__op_code op) {
-    return op >= WEIR__OP_batch_norm && op <= WEIR__OP_batch_norm_statistics;
-}
-
 const char *kernel_backend_name(enum kernel_backend backend) {
     static const char *const names[] = {
         "f64 reference",    "f32 reference",     "f32 first level",  "f32 second level",

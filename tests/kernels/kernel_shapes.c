@@ -104,6 +104,8 @@ static void choose_instance(struct weir__op_shape *shape) {
 static void choose_batch(struct weir__op_shape *shape) {
     shape->rows = between(1, 3);
     shape->tokens = any_size() + 1;
+    shape->plain = test_random_below(2) == 0;
+    shape->momentum = test_random_below(3) == 0 ? -1 : 0.3;
     shape->eps = test_random_below(2) == 0 ? eps_for(shape->rows * shape->tokens) : 0.25;
 }
 

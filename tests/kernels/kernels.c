@@ -389,6 +389,7 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
                                  .seed = test->seed,
                                  .mini_batch = test->mini_batch,
                                  .row_first = test->row_first,
+                                 .rows_total = test->row_first + 3 * test->shape.rows,
                                  .loss_weight = test->loss_weight,
                                  .error = test->error};
     if (status == WEIR_OK) status = pack(kernel, &call);

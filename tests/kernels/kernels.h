@@ -18,8 +18,6 @@ struct weir__op_shape kernel_any_shape(enum weir__op_code op);
 bool kernel_is_the_users(enum weir__op_code op);
 /** Ops without a vector row, which are CUDA's only. The one list of them. */
 bool kernel_lacks_vector(enum weir__op_code op);
-/** Batch norm is a CPU's so far. */
-bool kernel_lacks_cuda(enum weir__op_code op);
 
 /** Inputs of one call, and what accumulating outputs held before it. */
 struct kernel_case {

@@ -98,11 +98,13 @@ static bool is_loss(enum weir__op_code op) {
     return op == WEIR__OP_cross_entropy || op == WEIR__OP_mse || op == WEIR__OP_bce_with_logits;
 }
 
-/* Losses are doubles; gradients of parameters, and statistics, which are further outputs, F32. */
+/* Losses are doubles, as are a channel's numbers; gradients of parameters, and statistics, which
+ * are further outputs, F32. */
 static uint32_t digits_of(const struct rounder *rounder, uint32_t k) {
     const struct weir_value *value = rounder->node->out[k];
     uint32_t digits = rounder->rounding.digits;
-    if (k == 0 && is_loss(rounder->node->op)) return 0;
+    bool of_channels = !value->batched && value->accumulator == WEIR__NONE;
+    if (of_channels || (k == 0 && is_loss(rounder->node->op))) return 0;
     bool stored = k == 0 && value->accumulator == WEIR__NONE;
     return stored || digits == 0 ? digits : SINGLE_DIGITS;
 }
@@ -297,7 +299,8 @@ void net_exact_parts(const struct net_problem *problem, const struct weir_net_op
     for (uint32_t i = 0; net != NULL && i < weir_net_parameter_count(net); i++) {
         struct weir_parameter parameter;
         if (!EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK)) break;
-        if (!EXPECT(i < NET_PARTS_MAX)) break;
+        if (parameter.statistic) continue;
+        if (!EXPECT(parts->count < NET_PARTS_MAX)) break;
         struct net_part *part = &parts->list[parts->count++];
         snprintf(part->name, sizeof part->name, "%s", parameter.name);
         part->first = first;

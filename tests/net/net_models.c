@@ -200,10 +200,12 @@ static void add_transposed(struct sketch *sketch) {
     note_parameters(sketch);
 }
 
+/** Of a row, or of a micro-batch, which may have one row. */
 static void add_norm(struct sketch *sketch) {
     bool affine = coin();
     if (sketch->now.height * sketch->now.width == 1) return;
-    trial_add(sketch->model, "instance_norm2d", WEIR_ATTRS(WEIR_ATTR_FLAG("affine", affine)));
+    trial_add(sketch->model, coin() ? "instance_norm2d" : "batch_norm2d",
+              WEIR_ATTRS(WEIR_ATTR_FLAG("affine", affine)));
     if (affine) note_parameters(sketch);
 }
 

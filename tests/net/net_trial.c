@@ -187,19 +187,49 @@ static size_t parameter_bytes(const struct weir_parameter *parameter) {
 static void take_gradients(struct weir_net *net, struct trial_result *result) {
     struct weir_parameter parameter;
     for (uint32_t i = 0; i < weir_net_parameter_count(net); i++)
-        if (EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK))
+        if (EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK) && !parameter.statistic)
             result->gradient_bytes += parameter_bytes(&parameter);
     result->gradients = weir__acquire(test_allocator(), result->gradient_bytes, 1);
     if (!EXPECT(result->gradients != NULL)) return;
     char *next = result->gradients;
     for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
         EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
+        if (parameter.statistic) continue;
         EXPECT(parameter.frozen == (parameter.gradient == NULL));
         if (parameter.gradient != NULL)
             EXPECT_STATUS(weir_pipe_read(weir_net_pipe(net), parameter.stage, next,
                                          parameter.gradient, parameter_bytes(&parameter)),
                           WEIR_OK);
         next += parameter_bytes(&parameter);
+    }
+}
+
+static void take_statistic(struct weir_net *net, const struct weir_parameter *parameter,
+                           double *to) {
+    unsigned char *numbers = weir__acquire(test_allocator(), parameter_bytes(parameter), 1);
+    if (!EXPECT(numbers != NULL)) return;
+    EXPECT_STATUS(weir_pipe_read(weir_net_pipe(net), parameter->stage, numbers, parameter->data,
+                                 parameter_bytes(parameter)),
+                  WEIR_OK);
+    for (uint64_t k = 0; k < parameter->count; k++)
+        to[k] = weir__number_at(parameter->dtype, numbers, k);
+    weir__release(test_allocator(), numbers, parameter_bytes(parameter), 1);
+}
+
+static void take_statistics(struct weir_net *net, struct trial_result *result) {
+    struct weir_parameter parameter;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t count = 0;
+        for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
+            EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
+            if (!parameter.statistic || parameter.dtype == WEIR_I64) continue;
+            if (pass == 1) take_statistic(net, &parameter, result->statistics + count);
+            count += (size_t)parameter.count;
+        }
+        if (pass == 1) break;
+        result->statistic_count = count;
+        result->statistics = weir__acquire(test_allocator(), count, sizeof(double));
+        if (!EXPECT(result->statistics != NULL)) return;
     }
 }
 
@@ -237,6 +267,7 @@ void trial_step(struct weir_net *net, const struct weir_model *model, const stru
     result->loss = step.loss;
     result->norm = step.gradient_norm;
     take_gradients(net, result);
+    take_statistics(net, result);
 }
 
 void trial_run(const struct weir_model *model, const struct weir_net_options *options,
@@ -252,6 +283,7 @@ void trial_result_clean_up(struct trial_result *result) {
     weir__release(test_allocator(), result->output, result->output_bytes, 1);
     weir__release(test_allocator(), result->input_grad, result->input_grad_bytes, 1);
     weir__release(test_allocator(), result->gradients, result->gradient_bytes, 1);
+    weir__release(test_allocator(), result->statistics, result->statistic_count, sizeof(double));
     memset(result, 0, sizeof *result);
 }
 
@@ -264,6 +296,8 @@ void trial_result_compare(const struct trial_result *a, const struct trial_resul
         EXPECT_EQ_BYTES(a->input_grad, b->input_grad, a->input_grad_bytes);
     if (EXPECT_EQ_UINT(a->gradient_bytes, b->gradient_bytes))
         EXPECT_EQ_BYTES(a->gradients, b->gradients, a->gradient_bytes);
+    if (EXPECT_EQ_UINT(a->statistic_count, b->statistic_count))
+        EXPECT_EQ_BYTES(a->statistics, b->statistics, a->statistic_count * sizeof(double));
 }
 
 /* ---- central differences ---- */
@@ -323,6 +357,7 @@ void trial_check_gradients(const struct weir_model *model, const struct weir_net
     for (uint32_t i = 0; i < weir_net_parameter_count(net) && !test_has_failed(); i++) {
         struct weir_parameter parameter;
         EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
+        if (parameter.statistic) continue;
         check_numbers(net, data, parameter.data, gradient, parameter.count, parameter.name);
         gradient += parameter.count;
     }

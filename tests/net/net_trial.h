@@ -32,8 +32,10 @@ struct trial_result {
     double loss, norm;
     size_t output_bytes, input_grad_bytes, gradient_bytes;
     void *output;
-    void *input_grad; /**< NULL where the net does not differentiate its input */
-    void *gradients;  /**< of all parameters, in layer order */
+    void *input_grad;   /**< NULL where the net does not differentiate its input */
+    void *gradients;    /**< of all parameters but statistics, in layer order */
+    double *statistics; /**< what these are before the step, but for counts of mini-batches */
+    size_t statistic_count;
 };
 void trial_result_clean_up(struct trial_result *result);
 /** Fails the test where a byte differs. */

@@ -29,6 +29,7 @@ struct trial {
     enum weir_dtype dtype;
     struct weir_model *model;
     struct weir_net *net;
+    bool plain; /**< running numbers move by each micro-batch */
     char where[160];
 };
 
@@ -188,22 +189,24 @@ static void train(struct trial *t) {
     }
     for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
         EXPECT_STATUS(weir_net_parameter(t->net, i, &p), WEIR_OK);
-        compare(t, "after.", p.name, p.dtype, p.data);
+        bool plain = t->plain && p.statistic && strstr(p.name, "downsample") == NULL;
+        compare(t, plain ? "plain." : "after.", p.name, p.dtype, p.data);
     }
     struct weir_net_batch batch = batch_of(t, 0);
     EXPECT_STATUS(weir_net_infer(t->net, &batch, &result), WEIR_OK);
-    compare(t, "", "infer", t->dtype, output);
+    compare(t, t->plain ? "plain." : "", "infer", t->dtype, output);
 }
 
-static void run_modes(const char *name, enum weir_dtype dtype) {
+/** The numbers of `name`; `plain`: the model beside it whose batch norms are not deferred. */
+static void run_modes(const char *name, enum weir_dtype dtype, const char *plain) {
     char path[64];
     struct weir_error error = {0};
     struct weir__io io = {.allocator = test_allocator(), .error = &error};
-    struct trial t = {.dtype = dtype};
+    struct trial t = {.dtype = dtype, .plain = plain != NULL};
     uint64_t all[2] = {0, 0}, statistics = 0;
     snprintf(path, sizeof path, "tests/golden/%s.safetensors", name);
     CHECK_OK(weir__safetensors_open(&io, path, NULL, &t.file));
-    snprintf(path, sizeof path, "tests/golden/%s.json", name);
+    snprintf(path, sizeof path, "tests/golden/%s.json", t.plain ? plain : name);
     EXPECT_STATUS(weir_model_read(test_allocator(), path, NULL, &t.model), WEIR_OK);
     for (size_t i = 0; i < WEIR__COUNT_OF(modes) && !test_has_failed(); i++) {
         uint64_t digests[2];
@@ -226,20 +229,26 @@ static void run_modes(const char *name, enum weir_dtype dtype) {
     weir__safetensors_close(t.file);
 }
 
+// BN-1, BN-2, BN-3
 static void test_layers_are_pytorchs_in_f64(void) {
-    run_modes("batch_layers", WEIR_F64);
+    run_modes("batch_layers", WEIR_F64, NULL);
 }
 
 static void test_layers_are_pytorchs_in_f32(void) {
-    run_modes("batch_layers", WEIR_F32);
+    run_modes("batch_layers", WEIR_F32, NULL);
+}
+
+static void test_plain_layers_are_pytorchs_by_micro_batches(void) {
+    run_modes("batch_layers", WEIR_F64, "batch_plain");
+    run_modes("batch_layers", WEIR_F32, "batch_plain");
 }
 
 static void test_cells_are_pytorchs_in_f64(void) {
-    run_modes("amoeba_layers", WEIR_F64);
+    run_modes("amoeba_layers", WEIR_F64, NULL);
 }
 
 static void test_cells_are_pytorchs_in_f32(void) {
-    run_modes("amoeba_layers", WEIR_F32);
+    run_modes("amoeba_layers", WEIR_F32, NULL);
 }
 
 /* ---- running numbers ---- */
@@ -374,6 +383,29 @@ static void test_steps_that_update_nothing_leave_them(void) {
     EXPECT_STATUS(weir_net_step(s.net, &batch, NULL), WEIR_OK);
     expect_moved(&s, 0.1); /* what failed left nothing behind */
     small_clean_up(&s);
+}
+
+/** Nothing tells how many micro-batches of the update are to come. */
+static void test_plain_batch_norm_accumulates_no_mini_batches(void) {
+    struct weir_tensor image = {.dtype = WEIR_F32, .rank = 3, .shape = {3, 2, 2}};
+    struct weir_net_options options = trial_options(1, 4, 2);
+    float numbers[48] = {1, 2, 3};
+    struct weir_step_result result;
+    options.dtype = WEIR_F32;
+    struct weir_model *model = trial_model(image, image, "mse");
+    trial_add(model, "batch_norm2d", WEIR_ATTRS(WEIR_ATTR_FLAG("deferred", false)));
+    struct weir_net *net = trial_net(model, &options);
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 4;
+    batch.input = batch.target = numbers;
+    batch.loss_weight = 96;
+    batch.accumulate_more = true;
+    EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_ERR_UNSUPPORTED);
+    EXPECT_CONTAINS(result.error.message, "0.running_mean");
+    batch.accumulate_more = false;
+    EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
+    weir_net_destroy(net);
+    weir_model_destroy(model);
 }
 
 /** By its attribute, and by a pattern that its parameters match. */
@@ -533,7 +565,9 @@ static void test_amoebanet_has_upstreams_parameters_in_each_layer(void) {
 }
 
 WEIR_TEST_SUITE(batch_norm, TEST(layers_are_pytorchs_in_f64), TEST(layers_are_pytorchs_in_f32),
-                TEST(cells_are_pytorchs_in_f64), TEST(cells_are_pytorchs_in_f32),
+                TEST(plain_layers_are_pytorchs_by_micro_batches),
+                TEST(plain_batch_norm_accumulates_no_mini_batches), TEST(cells_are_pytorchs_in_f64),
+                TEST(cells_are_pytorchs_in_f32),
                 TEST(a_mean_far_from_0_leaves_the_variance_its_digits),
                 TEST(how_a_mini_batch_is_added_up_is_not_in_the_bits),
                 TEST(steps_that_update_nothing_leave_them), TEST(a_frozen_layer_keeps_them),

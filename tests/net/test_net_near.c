@@ -2,7 +2,7 @@
 /*
  * Goal: the built-in models, as they are initialised, get gradients on GPUs, and in bf16 on CPUs,
  * that are as near to the true ones as their dtype allows, whatever the pipeline. Method: two GPTs,
- * a U-Net, a GPT whose embedding and blocks have many readers, and two files of other layers, on
+ * a U-Net, a GPT whose embedding and blocks have many readers, and four files of other layers, on
  * the fake driver, on one to three stages over GPUs, and over GPUs and CPUs, and at each level of a
  * CPU that runs here, with data that are always the same; against the f64 reference of the same f32
  * parameters (net_exact.h), which test_golden_nets.c and test_golden_unet.c hold to PyTorch.
@@ -17,12 +17,12 @@
  *
  * BF16's second bound is on the distance from that rounded reference: D / 64. Both round the same
  * numbers, but for the few that F32's sums take to the other side of a middle. It is D / 8 for the
- * U-Net, where one such number may change a slope, and 2^-8 on top, because the library may round a
- * weight's gradient (product.c). It is 3/4 D for the GPT of 3 heads, which has more
- * numbers for that to happen to, early ones too; and 2 D for attention on tensor cores, which
- * rounds probabilities too: our kernels' (the GPT of 4 heads) and a real GPU's library (that of 3,
- * which is the fake driver's library elsewhere). A kernel that rounds otherwise, or twice, does not
- * pass.
+ * U-Net and AmoebaNet's cells, where one such number may change a slope, and 2^-8 on top, because
+ * the library may round a weight's gradient (product.c). It is 3/4 D for the GPT of 3 heads, which
+ * has more numbers for that to happen to, early ones too; and 2 D for attention on tensor cores,
+ * which rounds probabilities too: our kernels' (the GPT of 4 heads) and a real GPU's library (that
+ * of 3, which is the fake driver's library elsewhere). A kernel that rounds otherwise, or twice,
+ * does not pass.
  */
 #include "engine/engine_gpu.h"
 #include "cuda/fake_gpu.h"
@@ -114,6 +114,14 @@ static void init_image_layers(struct net_problem *problem) {
     init_file(problem, "tests/golden/image_layers.json");
 }
 
+static void init_batch_layers(struct net_problem *problem) {
+    init_file(problem, "tests/golden/batch_layers.json");
+}
+
+static void init_cells(struct net_problem *problem) {
+    init_file(problem, "tests/golden/amoeba_layers.json");
+}
+
 static const struct {
     const char *name;
     init_fn *init;
@@ -124,7 +132,9 @@ static const struct {
               {"unet", init_unet, 0x1p-3, 0x1p-3, 0x1p-8},
               {"readers", init_readers, 0x1p-6, 0x1p-6, 0},
               {"layers of text", init_text_layers, 0x1p-6, 0x1p-6, 0},
-              {"layers of images", init_image_layers, 0x1p-6, 0x1p-6, 0x1p-8}};
+              {"layers of images", init_image_layers, 0x1p-6, 0x1p-6, 0x1p-8},
+              {"batch norms", init_batch_layers, 0x1p-6, 0x1p-6, 0x1p-8},
+              {"AmoebaNet's cells", init_cells, 0x1p-3, 0x1p-3, 0x1p-8}};
 
 /* ---- distances ---- */
 
@@ -188,6 +198,22 @@ static double distance(const void *got, enum weir_dtype dtype, const struct tria
                        const struct net_part *part) {
     return net_exact_distance(got, dtype, from->gradients, part->first, part->count) /
            net_exact_norm(from->gradients, part->first, part->count);
+}
+
+/* Running numbers of two updates. */
+static void check_statistics(const struct bench *bench, const struct trial_result *got,
+                             double most) {
+    const struct trial_result *exact = &bench->exact[1];
+    double off = 0, size = 0;
+    if (!EXPECT_EQ_UINT(got->statistic_count, exact->statistic_count) ||
+        exact->statistic_count == 0)
+        return;
+    for (size_t i = 0; i < exact->statistic_count; i++) {
+        off += pow(got->statistics[i] - exact->statistics[i], 2);
+        size += pow(exact->statistics[i], 2);
+    }
+    double is = sqrt(off / size);
+    if (!(is <= most)) TEST_FAIL("%s: running numbers are %.3g from f64's", bench->name, is);
 }
 
 static double check_single(const struct bench *bench, const struct trial_result *got) {
@@ -273,6 +299,7 @@ static void check_pipelines(const struct weir_fake_cuda_control *gpu, const stru
         const struct trial_result *made = p == 0 ? first : got;
         if (test_has_failed()) break;
         double is = dtype == WEIR_BF16 ? check_bf16(bench, made) : check_single(bench, made);
+        check_statistics(bench, &made[1], dtype == WEIR_BF16 ? 2e-2 : 1e-5);
         worst = fmax(worst, is);
         for (int i = 0; p > 0 && !pipelines[p].mixed && i < 2; i++)
             trial_result_compare(&first[i], &got[i]);

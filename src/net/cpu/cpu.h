@@ -40,9 +40,6 @@ bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_s
  * "token" or "target", `place` its number in the micro-batch. */
 int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,
                       int64_t index, int64_t limit);
-/** WEIR_ERR_ROWS, and a message, for a batch norm of one number per channel, of which no variance
- * is known: PyTorch's fault, too. */
-int weir__check_batch(const struct weir__op_call *call);
 /** The mean over `weight` of a sum; 0 where the whole mini-batch weighs nothing. */
 double weir__weighted(double sum, double weight);
 /** The smallest `word >> 8` that dropout keeps: keep is (word >> 8) >= this. */

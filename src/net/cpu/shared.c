@@ -2,6 +2,7 @@
 /* What kernels of all of the CPU's backends call. */
 #include "device/device.h"
 #include "net/cpu/cpu.h"
+#include "net/scalar.h"
 
 #include <math.h>
 
@@ -19,6 +20,18 @@ int weir__check_batch(const struct weir__op_call *call) {
     return weir__fail(call->error, WEIR_ERR_ROWS,
                       "batch_norm2d needs more than one number per channel in each micro-batch: "
                       "use fewer chunks, or larger images");
+}
+
+/* All micro-batches but the last have as many rows as this one, or this is the last. */
+struct weir__moment_weights weir__moment_weights_of(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    double count = (double)(shape->rows * shape->tokens);
+    if (!shape->plain) return (struct weir__moment_weights){count, count, 1, count};
+    int64_t rest = call->rows_total - call->row_first - shape->rows;
+    uint64_t later = rest <= 0 ? 0 : (uint64_t)((rest + shape->rows - 1) / shape->rows);
+    double own =
+        shape->momentum < 0 ? 1 : shape->momentum * weir__power(1 - shape->momentum, later);
+    return (struct weir__moment_weights){own, own * count / (count - 1), 0, 1};
 }
 
 double weir__weighted(double sum, double weight) {

@@ -35,6 +35,7 @@
 extern const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_image[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__cuda_image_norm[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_table[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT];

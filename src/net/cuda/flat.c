@@ -141,8 +141,25 @@ static int sgd(const struct weir__spans *spans, const struct weir__update *updat
     return update_all(spans, update, WEIR__NET_KERNEL_sgd, &call);
 }
 
+/* ---- batch norm's running numbers ---- */
+
+static int move_running(struct weir_stream *stream, const struct weir_verdict *verdict,
+                        const struct weir__running_numbers *numbers, double momentum) {
+    assert(numbers->dtype == WEIR_F32 && numbers->channels <= INT32_MAX);
+    struct weir__cuda_batch_running call = {.moments = numbers->moments,
+                                            .mean = numbers->mean,
+                                            .variance = numbers->variance,
+                                            .batches = numbers->batches,
+                                            .momentum = momentum,
+                                            .channels = (uint32_t)numbers->channels,
+                                            .plain = numbers->plain};
+    void *arguments[] = {&call, &verdict};
+    return launch(stream, WEIR__NET_KERNEL_batch_move, 1, arguments);
+}
+
 const struct weir__flat_calls weir__cuda_flat_f32 = {
     .accumulate = accumulate,
     .squares = squares,
     .squares_workspace = squares_workspace,
-    .update = {[WEIR_OPTIMIZER_ADAMW] = adamw, [WEIR_OPTIMIZER_SGD] = sgd}};
+    .update = {[WEIR_OPTIMIZER_ADAMW] = adamw, [WEIR_OPTIMIZER_SGD] = sgd},
+    .move_running = move_running};

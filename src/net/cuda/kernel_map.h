@@ -58,7 +58,7 @@
     X(concat)                                                                                      \
     X(concat_grad_a)
 
-/** norm.c */
+/** norm.c, image_norm.c */
 #define WEIR__NET_KERNEL_NORM_MAP(X)                                                               \
     X(layer_norm_warp_f32)                                                                         \
     X(layer_norm_warp_bf16)                                                                        \
@@ -99,7 +99,13 @@
     X(instance_apply_f32)                                                                          \
     X(instance_apply_bf16)                                                                         \
     X(instance_grad_f32)                                                                           \
-    X(instance_grad_bf16)
+    X(instance_grad_bf16)                                                                          \
+    X(batch_moments)                                                                               \
+    X(batch_scale)                                                                                 \
+    X(batch_sums)                                                                                  \
+    X(batch_deliver)                                                                               \
+    X(batch_statistics)                                                                            \
+    X(batch_move)
 
 /** table.c: rows of tables, losses */
 #define WEIR__NET_KERNEL_TABLE_MAP(X)                                                              \

@@ -66,4 +66,39 @@ struct weir__cuda_instance {
     struct weir__cuda_mask mask; /**< what is dropped first; its threshold is 0 if nothing is */
 };
 
+enum { WEIR__CUDA_DIGITS = 24 }; /**< WEIR__MOMENT_DIGITS */
+
+/** What a batch norm does with channels: see kernels/net/batch_norm.cu. */
+struct weir__cuda_batch_norm {
+    double *mean, *variance;                      /**< (channels) */
+    const float *running_mean, *running_variance; /**< (channels), instead of those; or NULL */
+    double *sum, *product;                        /**< (channels), of a gradient; else NULL */
+    const float *weight;                          /**< (channels), or NULL */
+    float *middle, *factor;                       /**< (channels): as the passes take them */
+    float *means;                                 /**< (2, channels), likewise */
+    const double *partial;                        /**< (parts, 2, channels) */
+    double eps;
+    uint64_t pixels;
+    uint32_t channels, parts;
+};
+
+/** What a micro-batch adds to a mini-batch's moments. */
+struct weir__cuda_batch_statistics {
+    const double *mean, *variance; /**< (channels) */
+    const float *running_mean;     /**< (channels) */
+    float *moments;                /**< net/moments.h */
+    /** struct weir__moment_weights */
+    double weight_mean, weight_variance, weight_squares, count;
+    uint32_t channels, overwrite;
+};
+
+/** struct weir__running_numbers in F32. */
+struct weir__cuda_batch_running {
+    const float *moments;
+    float *mean, *variance; /**< (channels) */
+    int64_t *batches;
+    double momentum; /**< < 0: cumulative */
+    uint32_t channels, plain;
+};
+
 #endif

@@ -22,13 +22,9 @@ static const struct weir__kernel casts[WEIR__OP_COUNT] = {
 };
 
 static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
-    static const struct weir__kernel *const families[] = {weir__cuda_pointwise,
-                                                          weir__cuda_image,
-                                                          weir__cuda_norm,
-                                                          weir__cuda_table,
-                                                          weir__cuda_attention,
-                                                          weir__cuda_product,
-                                                          casts};
+    static const struct weir__kernel *const families[] = {
+        weir__cuda_pointwise, weir__cuda_image,     weir__cuda_norm,    weir__cuda_image_norm,
+        weir__cuda_table,     weir__cuda_attention, weir__cuda_product, casts};
     assert((unsigned)op < WEIR__OP_COUNT);
     if (dtype != WEIR_F32 && dtype != WEIR_BF16) return NULL;
     for (size_t f = 0; f < WEIR__COUNT_OF(families); f++)

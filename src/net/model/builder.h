@@ -22,6 +22,7 @@ struct weir__running {
     uint32_t mean, variance, batches; /**< the network's numbers of these parameters */
     double momentum;                  /**< the weight of what is new */
     bool cumulative;                  /**< instead: 1 / how many mini-batches there were */
+    bool plain;                       /**< they move with each micro-batch */
 };
 
 /** A parameter of the network, or another stage's copy of one (weights tied across stages). Those

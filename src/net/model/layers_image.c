@@ -133,7 +133,7 @@ static const struct weir_attr_rule batch_norm2d_attrs[] = {
     {.key = "cumulative", .kind = WEIR_ATTR_KIND_FLAG},
     {.key = "affine", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     {.key = "track_running_stats", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
-    WEIR__ONLY_FLAG("deferred", true),
+    {.key = "deferred", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     WEIR__OF_INPUT("num_features", 1),
 };
 
@@ -144,7 +144,8 @@ static struct weir_value *build_batch_norm2d(struct weir_builder *b, const struc
         .momentum = weir_layer_real(layer, "momentum"),
         .cumulative = weir_layer_flag(layer, "cumulative"),
         .affine = weir_layer_flag(layer, "affine"),
-        .track_running_stats = weir_layer_flag(layer, "track_running_stats")};
+        .track_running_stats = weir_layer_flag(layer, "track_running_stats"),
+        .deferred = weir_layer_flag(layer, "deferred")};
     return weir_batch_norm2d(b, x, "", &options);
 }
 
@@ -292,7 +293,7 @@ static const struct weir_layer_type batch_norm2d = {
     .build = build_batch_norm2d,
     WEIR__SAYS("nn.BatchNorm2d", "num_features, height, width", "num_features, height, width"),
     .about = "by each micro-batch's numbers; the running ones move once per update, by those of "
-             "the whole mini-batch"};
+             "the whole mini-batch; not deferred: by each micro-batch's in turn"};
 static const struct weir_layer_type dropout2d = {
     .name = "dropout2d",
     WEIR__ATTRS(dropout2d_attrs),

@@ -52,6 +52,7 @@ static bool add_statistics(struct weir_builder *builder, const char *prefix, int
     }
     running->momentum = options->momentum;
     running->cumulative = options->cumulative;
+    running->plain = !options->deferred;
     values->mean = weir__statistic(builder, mean, exact, 1, &channels, zero, running);
     values->variance = weir__statistic(builder, variance, exact, 1, &channels, one, running);
     struct weir_value *count = weir__statistic(builder, batches, WEIR_I64, 0, NULL, zero, running);
@@ -90,6 +91,8 @@ struct weir_value *weir_batch_norm2d(struct weir_builder *builder, struct weir_v
     node->shape.eps = options->eps;
     node->shape.has_bias = options->affine;
     node->shape.tracks = options->track_running_stats;
+    node->shape.plain = !options->deferred;
+    node->shape.momentum = options->cumulative ? -1 : options->momentum;
     struct weir_value *y = weir__output_like(builder, node, x);
     channel_numbers(builder, node);
     return channel_numbers(builder, node) == NULL ? NULL : y;

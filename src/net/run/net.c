@@ -432,6 +432,21 @@ static int check_places(const struct weir_net *net, const struct weir_net_batch 
     return WEIR_OK;
 }
 
+/** A micro-batch's weight in plain batch norm's running numbers is known by those behind it. */
+static int check_accumulated(const struct weir_net *net, const struct weir_net_batch *batch,
+                             struct weir_error *error) {
+    if (!batch->accumulate_next && !batch->accumulate_more) return WEIR_OK;
+    for (uint32_t i = 0; i < net->network.parameter_count; i++) {
+        const struct weir__running *running = net->network.parameters[i].running;
+        if (running == NULL || !running->plain) continue;
+        return weir__fail(error, WEIR_ERR_UNSUPPORTED,
+                          "mini-batches cannot be accumulated: %s is of a batch norm that is not "
+                          "deferred",
+                          net->network.parameters[i].name);
+    }
+    return WEIR_OK;
+}
+
 static int run_step(struct weir_net *net, const struct weir_step *step, bool train,
                     struct weir_step_result *result) {
     return train ? weir_pipe_step(net->pipe, step, result)
@@ -468,6 +483,7 @@ static int check_batch(struct weir_net *net, const struct weir_net_batch *batch,
         return weir__fail(error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
                           train ? " and a target" : "");
     int status = check_places(net, batch, error);
+    if (status == WEIR_OK && train) status = check_accumulated(net, batch, error);
     return status == WEIR_OK ? weir__net_check_indices(net, batch, error) : status;
 }
 

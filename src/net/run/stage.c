@@ -216,6 +216,7 @@ static int run(void *context, const struct weir_task *task) {
                                              .seed = stage->seed,
                                              .mini_batch = task->mini_batch,
                                              .row_first = task->row_first,
+                                             .rows_total = task->rows_total,
                                              .loss_weight = task->loss_weight,
                                              .places = step == NULL ? NULL : &step->places,
                                              .stream = task->stream,
@@ -317,24 +318,32 @@ static const void *gradients_of(const struct weir__net_stage *stage, const struc
                           parameter_of(stage, copy->result)->offset);
 }
 
-/** Batch norm's running numbers take the mini-batch in. They are a CPU's: no GPU has the op. */
-static void move_running(const struct weir__net_stage *stage, const struct weir_task *task) {
+/** Batch norm's running numbers take the mini-batch in. */
+static int move_running(const struct weir__net_stage *stage, const struct weir_task *task) {
     const struct weir__parameter_decl *parameters = stage->network->parameters;
     const struct weir__graph *graph = &stage->compiled->graph;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *moments = &graph->accumulators[i];
         const struct weir__running *running = parameters[moments->parameter].running;
         if (running == NULL || !weir__stage_moves(stage, moments)) continue;
-        assert(moments->parameter == running->mean && !stage->plan.backend->on_gpu);
+        assert(moments->parameter == running->mean);
+        double momentum = running->cumulative ? -1 : running->momentum;
         const struct weir__running_numbers numbers = {
             .dtype = weir__exact_dtype(stage->network->dtype),
             .channels = (int64_t)parameters[running->mean].count,
             .moments = at(task->gradients, moments->offset),
             .mean = at(task->parameters, parameters[running->mean].offset),
             .variance = at(task->parameters, parameters[running->variance].offset),
-            .batches = at(task->parameters, parameters[running->batches].offset)};
-        weir__running_move(&numbers, running->cumulative ? -1 : running->momentum);
+            .batches = at(task->parameters, parameters[running->batches].offset),
+            .plain = running->plain};
+        int status = WEIR_OK;
+        if (stage->flat->move_running == NULL)
+            weir__running_move(&numbers, momentum);
+        else
+            status = stage->flat->move_running(task->stream, task->verdict, &numbers, momentum);
+        if (status != WEIR_OK) return status;
     }
+    return WEIR_OK;
 }
 
 static int update(void *context, const struct weir_task *task) {
@@ -349,7 +358,8 @@ static int update(void *context, const struct weir_task *task) {
                                   .gradients = task->gradients};
     uint32_t arrays = weir__optimizer_arrays(&stage->optimizer);
     if (stage->optimizer.kind == WEIR_OPTIMIZER_NONE) return WEIR_OK;
-    move_running(stage, task);
+    int moved = move_running(stage, task);
+    if (moved != WEIR_OK) return moved;
     for (uint32_t i = 0; i < stage->run_count; i++) {
         const struct weir__net_run *run = &stage->runs[i];
         const struct weir__spans spans = {&stage->spans[run->first], run->count, task->stream};
