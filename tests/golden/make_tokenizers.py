@@ -208,6 +208,8 @@ def main():
         with open(os.path.join(PLACE, family + ".golden"), "w", encoding="ascii") as out:
             for data in cases():
                 for special, as_text in ((False, False), (True, True)):
+                    if special and b"<" not in data and b"a" != data:
+                        continue
                     ids, spans, back = judge(tokenizer, data, special, as_text)
                     out.write(json.dumps([data.hex(), special, as_text, ids,
                                           [place for span in spans for place in span],

@@ -119,7 +119,7 @@ static int decompose(struct normal_room *room, const char *bytes, size_t count, 
 static int compose_span(struct normal_room *room, const struct aligned *from, size_t begin,
                         size_t end, struct aligned *out) {
     size_t count, at = begin;
-    struct text_span span = {0, 0};
+    struct text_span span;
     int status = decompose(room, from->bytes + begin, end - begin, &count);
     if (status != WEIR_OK) return status;
     order(room->points, count);
@@ -127,7 +127,7 @@ static int compose_span(struct normal_room *room, const struct aligned *from, si
     for (size_t i = 0; i < count; i++) {
         char bytes[4];
         int32_t change = room->points[i].change;
-        if (change <= 0) span = aligned_span(from, at);
+        span = aligned_span(from, change <= 0 || at == begin ? at : at - 1);
         for (; change <= 0 && at < end; change++) at += utf8_length((unsigned char)from->bytes[at]);
         status = aligned_add(out, bytes, utf8_put(room->points[i].point, bytes), span);
         if (status != WEIR_OK) return status;
