@@ -251,7 +251,7 @@ int text_encoder_new(const struct tokenizer *tokenizer, struct text_encoder **en
     made->tokenizer = tokenizer;
     made->allocator = made->sound.allocator = allocator;
     normal_room_init(&made->normal, allocator);
-    made->room = pattern_room_new();
+    made->room = pattern_room_new(allocator);
     made->cache = weir__acquire(allocator, CACHE_WORDS, sizeof made->cache[0]);
     if (made->room == NULL || made->cache == NULL) {
         text_encoder_destroy(made);

@@ -275,6 +275,7 @@ size_t pattern_letters(const struct pattern *pattern, const char *text, size_t b
 /* ---- matching ---- */
 
 struct pattern_room {
+    const struct weir_allocator *allocator;
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
@@ -285,12 +286,13 @@ void pattern_room_destroy(struct pattern_room *room) {
     pcre2_jit_stack_free(room->stack);
     pcre2_match_context_free(room->context);
     pcre2_match_data_free(room->data);
-    weir__release(NULL, room, 1, sizeof *room);
+    weir__release(room->allocator, room, 1, sizeof *room);
 }
 
-struct pattern_room *pattern_room_new(void) {
-    struct pattern_room *room = weir__acquire(NULL, 1, sizeof *room);
+struct pattern_room *pattern_room_new(const struct weir_allocator *allocator) {
+    struct pattern_room *room = weir__acquire(allocator, 1, sizeof *room);
     if (room == NULL) return NULL;
+    room->allocator = allocator;
     room->data = pcre2_match_data_create(1, NULL);
     room->context = pcre2_match_context_create(NULL);
     room->stack = pcre2_jit_stack_create(JIT_FIRST, JIT_MOST, NULL);

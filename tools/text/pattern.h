@@ -31,8 +31,8 @@ size_t pattern_letters(const struct pattern *pattern, const char *text, size_t b
 
 /** Room for matching; one thread. */
 struct pattern_room;
-/** NULL without memory. */
-struct pattern_room *pattern_room_new(void);
+/** NULL without memory. PCRE2's own is the C library's. */
+struct pattern_room *pattern_room_new(const struct weir_allocator *allocator);
 /** Accepts NULL. */
 void pattern_room_destroy(struct pattern_room *room);
 
