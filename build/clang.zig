@@ -1,7 +1,6 @@
 //! Programs made by the system's clang, for what Zig has no runtime of.
 
 const std = @import("std");
-const files = @import("files.zig");
 const Build = std.Build;
 const LazyPath = Build.LazyPath;
 const Run = Build.Step.Run;
@@ -31,8 +30,7 @@ pub fn linkWithClang(b: *Build, clang: Clang, what: []const u8) *Run {
 }
 
 pub fn endLink(link: *Run, name: []const u8) LazyPath {
-    for (files.text_libraries) |name| link.addArg(link.step.owner.fmt("-l{s}", .{name}));
-    link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
+    link.addArgs(&.{ "-lpcre2-8", "-lutf8proc", "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
     return link.addOutputFileArg(name);
 }
 

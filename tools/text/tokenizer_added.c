@@ -156,8 +156,11 @@ static bool number_entry(struct tokenizer_reading *r, const char *spot,
 static bool check_template(struct tokenizer_reading *r) {
     const struct tokenizer *t = r->tokenizer;
     bool good = true;
-    for (uint32_t i = 0; i < t->before_count; i++) good = good && t->before[i] < t->size;
-    for (uint32_t i = 0; i < t->after_count; i++) good = good && t->after[i] < t->size;
+    struct tokenizer_token token;
+    for (uint32_t i = 0; i < t->before_count; i++)
+        good = good && tokenizer_get(t, t->before[i], &token);
+    for (uint32_t i = 0; i < t->after_count; i++)
+        good = good && tokenizer_get(t, t->after[i], &token);
     return good || tokenizer_malformed(r, "post_processor", "an id is no token's");
 }
 
