@@ -32,7 +32,8 @@ static void use(struct tokenizer *tokenizer, const char *text, size_t bytes) {
     struct text_tokens tokens, again;
     FUZZ_CHECK(text_encoder_new(tokenizer, &encoder) == WEIR_OK);
     FUZZ_CHECK(text_encode(encoder, text, bytes, TEXT_SPECIAL_AS_TEXT, &again) == WEIR_OK);
-    FUZZ_CHECK(text_encode(encoder, text, bytes, TEXT_SPANS | TEXT_ADD_SPECIAL, &tokens) == WEIR_OK);
+    FUZZ_CHECK(text_encode(encoder, text, bytes, TEXT_SPANS | TEXT_ADD_SPECIAL, &tokens) ==
+               WEIR_OK);
     for (size_t i = 0; i < tokens.count; i++) {
         FUZZ_CHECK(tokens.ids[i] < tokenizer_size(tokenizer));
         FUZZ_CHECK(tokens.spans[i].begin <= tokens.spans[i].end && tokens.spans[i].end <= bytes);

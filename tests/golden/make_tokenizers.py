@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Writes tests/golden/tokenizers/: small tokenizers in the layouts of five families, trained on text
-that is made here, and what the library makes of hostile text with them, for tests/text.
+"""Writes tests/golden/tokenizers/: small tokenizers in the layouts of five families, trained on
+text that is made here, and what the library makes of hostile text with them, for tests/text.
 
 usage: python tests/golden/make_tokenizers.py    (tokenizers 0.23.3; the files are committed)
 
@@ -183,15 +183,18 @@ def judge(tokenizer, data, special=False, as_text=False):
 def cases():
     draw = random.Random(7)
     texts = ["", " ", "a", "Hello, world! It's 1234567 o'clock.", "I'LL we\u017f 'S 'RE \u212a",
-             "  two\n\n three\r\n\r\n   four\t\t\tx  ", "caf\u00e9 cafe\u0301 e\u0301t\u00c5 e\u0301tA\u030a",
-             "<|endoftext|> <|im_start|>user<|im_end|><|begin_of_text|><s>x</s><|im", " \u00a0  \u00a0 ",
+             "  two\n\n three\r\n\r\n   four\t\t\tx  ",
+             "caf\u00e9 cafe\u0301 e\u0301t\u00c5 e\u0301tA\u030a",
+             "<|endoftext|> <|im_start|>user<|im_end|><|begin_of_text|><s>x</s><|im",
+             " \u00a0  \u00a0 ",
              "\u1100\u1161\u11a8 \uac00\u11a8 \u0958 \u0344 a\u0316\u0301\u0300 \U000105d2\u0307",
-             "\U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f3fd \U0001f1e9\U0001f1ea \u2764\ufe0f",
-             "\u180e \u0085 \u200b \ufeff \u2028 \u3000 \u00ad\x00\x01\x1f\x7f", "\u0661\u0662 \u00b2 \u2167 \u4e00",
+             "a\u0344b \U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f3fd \U0001f1e9\u2764\ufe0f",
+             "\u180e \u0085 \u200b \ufeff \u2028 \u3000 \u00ad\x00\x01\x1f\x7f",
+             "\u0661\u0662 \u00b2 \u2167 \u4e00",
              "\u4e2d\u56fd\u4e2d \u3042\ud55c \u0434\u043e\u043c\u0438", "\u2581a\u2581 b <0x41> <unk>"]
     data = [text.encode() for text in texts]
-    data += [b"\xff\xfe a\xc3 \xe2\x82 \xf0\x9f\x92\xf0\x9f\x92\xa9 \xed\xa0\x80\xc0\x80 \xf4\x90\x80\x80",
-             b"\xe4\xb8", "x".encode() * 400, ("\u4e2d" * 60 + "ka" * 60).encode()]
+    data += [b"\xff\xfe a\xc3 \xe2\x82 \xf0\x9f\x92\xf0\x9f\x92\xa9 \xed\xa0\x80\xc0\x80",
+             b"\xf4\x90\x80\x80", b"\xe4\xb8", "x".encode() * 400, ("\u4e2d" * 60 + "ka" * 60).encode()]
     for _ in range(8):
         data.append("".join(chr(draw.choice([draw.randrange(0x250), draw.randrange(0x3000),
                                              draw.randrange(0xe000, 0x110000)]))

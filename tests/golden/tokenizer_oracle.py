@@ -7,8 +7,8 @@ usage: python tests/golden/tokenizer_oracle.py --weir PATH [--seed S] [--megabyt
 
 Per family at least so many megabytes: every code point in several places, blanks and control
 characters, emoji sequences, marks and syllables to compose, a megabyte without a blank, all added
-tokens, whole and cut, broken UTF-8, and text like a corpus's. Numbers, spans and what they decode to
-must be equal. Exit 1 if anything differs.
+tokens, whole and cut, broken UTF-8, and text like a corpus's. Numbers, spans and what they decode
+to must be equal. Exit 1 if anything differs.
 """
 import argparse
 import os
@@ -113,7 +113,8 @@ def composing(draw, _):
 def added(draw, tokenizer):
     names = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
     parts = names + [n[:draw.randrange(len(n))] for n in names] + names[:40] * 8
-    parts += [n.lower() for n in names[:20]] + [" ", "\n", "a", "1", "\u00e9", "e\u0301", "<|", "|>"] * 9
+    parts += [n.lower() for n in names[:20]]
+    parts += [" ", "\n", "a", "1", "\u00e9", "e\u0301", "<|", "|>"] * 9
     for _ in range(4):
         yield pick(draw, parts, 20000).encode()
 

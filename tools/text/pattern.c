@@ -10,7 +10,12 @@
 #include <string.h>
 
 /* Every character of a pattern becomes a set at most; sets are written as ranges of two. */
-enum { TEXT_MAX = 4096, DEPTH_MAX = 32, REPEATS_MAX = 1000, SET_BYTES_MAX = 4 * PATTERN_LETTERS + 4 };
+enum {
+    TEXT_MAX = 4096,
+    DEPTH_MAX = 32,
+    REPEATS_MAX = 1000,
+    SET_BYTES_MAX = 4 * PATTERN_LETTERS + 4
+};
 enum { JIT_FIRST = 32 << 10, JIT_MOST = 64 << 20, HEAP_KIB = 1 << 20 };
 
 struct pattern {
@@ -129,7 +134,8 @@ static bool put_interval(struct pattern_writing *w) {
     if (w->at[1] < '0' || w->at[1] > '9' || sscanf(w->at, "{%4u%n", &least, &length) != 1)
         return pattern_refuse(w, "a '{' that is no interval");
     most = least;
-    if (w->at[length] == ',' && w->at[length + 1] == '}') most = REPEATS_MAX, length++;
+    if (w->at[length] == ',' && w->at[length + 1] == '}')
+        most = REPEATS_MAX, length++;
     else if (w->at[length] == ',' && w->at[length + 1] >= '0' && w->at[length + 1] <= '9' &&
              sscanf(w->at + length, ",%4u%n", &most, &all) == 1)
         length += all;
@@ -229,21 +235,21 @@ int pattern_new(struct weir__pool *pool, const char *text, char why[128],
         snprintf(why, 128, "a pattern has 1 to %d bytes", (int)TEXT_MAX);
         return WEIR_ERR_UNSUPPORTED;
     }
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = pattern_alphabet_new(pool, text, why, &alphabet);
+    if (status != WEIR_OK) return status;
+    w.alphabet = made->alphabet = alphabet;
     w.capacity = strlen(text) * SET_BYTES_MAX + 1;
     w.out = weir__acquire(pool->allocator, w.capacity, 1);
-    if (made == NULL || w.out == NULL) {
-        weir__release(pool->allocator, w.out, w.capacity, 1);
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
-    int status = pattern_alphabet_new(pool, text, why, &alphabet);
-    w.alphabet = made->alphabet = alphabet;
-    if (status == WEIR_OK) status = translate(&w);
-    if (status == WEIR_OK) status = compile(&w, made);
+    if (w.out == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    status = translate(&w);
+    if (status != WEIR_OK) goto end;
+    status = compile(&w, made);
+    if (status != WEIR_OK) goto end;
+    *pattern = made;
+end:
     weir__release(pool->allocator, w.out, w.capacity, 1);
-    if (status == WEIR_OK)
-        *pattern = made;
-    else
-        pattern_destroy(made);
+    if (status != WEIR_OK) pattern_destroy(made);
     return status;
 }
 

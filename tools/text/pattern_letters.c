@@ -167,8 +167,7 @@ static void add_range(const struct pattern_alphabet *alphabet, uint32_t first, u
 static bool read_member(struct pattern_writing *w, bool *set) {
     struct pattern_item item, last;
     if (*w->at == '\0') return pattern_refuse(w, "a '[' without ']'");
-    if (*w->at == '[' || strncmp(w->at, "&&", 2) == 0)
-        return pattern_refuse(w, "a set in a set");
+    if (*w->at == '[' || strncmp(w->at, "&&", 2) == 0) return pattern_refuse(w, "a set in a set");
     bool dash = *w->at == '-';
     if (!pattern_read_item(w, &item)) return false;
     if (dash && *w->at != ']' && w->at[-2] != '[' && w->at[-2] != '^')

@@ -27,8 +27,7 @@ static void count_blanks(const struct tokenizer *t, const char *text, size_t *be
 }
 
 /* `count` characters further, at most `end`. */
-static uint32_t step_over(const char *text, size_t bytes, uint32_t at, uint32_t end,
-                          size_t count) {
+static uint32_t step_over(const char *text, size_t bytes, uint32_t at, uint32_t end, size_t count) {
     for (; count > 0 && at < end; count--) {
         uint32_t point;
         at += (uint32_t)utf8_next(text + at, bytes - at, &point);
@@ -58,7 +57,8 @@ void spans_trim(struct text_encoder *e, const char *text, size_t bytes, uint32_t
         size_t count = characters(text, bytes, span->begin, span->end);
         bool all = count < behind && characters(text, bytes, 0, span->end) < behind;
         if (all) continue; /* more blanks than characters in all: the library lets them be */
-        span->end = count <= behind ? span->begin
-                                    : step_over(text, bytes, span->begin, span->end, count - behind);
+        span->end = count <= behind
+                        ? span->begin
+                        : step_over(text, bytes, span->begin, span->end, count - behind);
     }
 }

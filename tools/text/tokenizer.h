@@ -12,10 +12,10 @@
  * |---|---|
  * | `added_tokens` | found in the text before all else; no `lstrip`, `rstrip`, `single_word` |
  * | `normalizer` | `NFC`, `Prepend`, `Replace` of a text, `Sequence` |
- * | `pre_tokenizer` | `Split` by a regular expression, isolated or removed; `Digits`; `ByteLevel` as the last one; `Sequence` |
- * | `model` | `BPE` without dropout, prefix and suffix |
- * | `post_processor` | `ByteLevel`, `TemplateProcessing`, both in this order |
- * | `decoder` | `ByteLevel`; `Replace`, `ByteFallback`, `Fuse` and perhaps `Strip` of blanks |
+ * | `pre_tokenizer` | `Split` by a regular expression, isolated or removed; `Digits`; `ByteLevel`
+ * as the last one; `Sequence` | | `model` | `BPE` without dropout, prefix and suffix | |
+ * `post_processor` | `ByteLevel`, `TemplateProcessing`, both in this order | | `decoder` |
+ * `ByteLevel`; `Replace`, `ByteFallback`, `Fuse` and perhaps `Strip` of blanks |
  *
  * Whatever else stands in one of them is refused by its path in the file: a tokenizer that opens is
  * exact. Text is UTF-8; each broken part of it becomes U+FFFD, as Python's errors="replace" has it.

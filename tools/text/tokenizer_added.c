@@ -23,8 +23,8 @@ static uint32_t make_child(struct weir__pool *pool, struct added_trie *trie, uin
     uint32_t child = child_of(trie, node, byte);
     struct added_node made = {.id = TOKENIZER_NONE, .byte = byte};
     if (child != 0) return child;
-    if (trie->count == 0 && !weir__pool_add(pool, &trie->nodes, &trie->count, &trie->capacity,
-                                            &made, sizeof made))
+    if (trie->count == 0 &&
+        !weir__pool_add(pool, &trie->nodes, &trie->count, &trie->capacity, &made, sizeof made))
         return 0; /* the first one stands for none */
     child = trie->count;
     if (node != 0) made.sibling = trie->nodes[node].child;
@@ -118,7 +118,9 @@ static bool read_entry(struct tokenizer_reading *r, const char *spot, const json
     size_t length = strlen(entry->content);
     if (alone || left || right)
         return tokenizer_refuse(r, spot, "'%s' must be false",
-                                alone ? "single_word" : left ? "lstrip" : "rstrip");
+                                alone  ? "single_word"
+                                : left ? "lstrip"
+                                       : "rstrip");
     if (length == 0 || length > CONTENT_BYTES_MAX)
         return tokenizer_refuse(r, spot, "the content has not 1 to %d bytes", CONTENT_BYTES_MAX);
     if (!json_is_integer(id) || json_integer_value(id) < 0 ||

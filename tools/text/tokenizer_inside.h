@@ -24,7 +24,7 @@ struct vocabulary_token {
     int16_t byte; /**< that <0x0A> stands for, where the decoder takes it so; -1: none */
     bool added, special;
     bool skipped; /**< where special tokens are: what stands for it is a special one's text */
-    bool extra; /**< only added: not of the vocabulary */
+    bool extra;   /**< only added: not of the vocabulary */
 };
 
 /** Which two tokens become which third one; the lowest rank first. Open addressing, half full. */
@@ -32,7 +32,7 @@ struct merge_table {
     struct merge_entry {
         uint32_t left, right; /**< left TOKENIZER_NONE: free */
         uint32_t rank, whole;
-    } *entries;
+    } * entries;
     uint32_t mask;
     uint64_t seed;
 };
@@ -43,7 +43,7 @@ struct added_trie {
         uint32_t child, sibling;
         uint32_t id; /**< TOKENIZER_NONE: no text ends here */
         unsigned char byte;
-    } *nodes;
+    } * nodes;
     uint32_t count, capacity;
     uint32_t first[256];
 };
@@ -68,7 +68,7 @@ struct tokenizer {
     /* model */
     bool over_bytes; /**< symbols are bytes, else characters */
     bool ignores_merges, fuses_unknown, falls_back;
-    bool leaves_out; /**< over bytes, of which some are no token, nor is what is unknown */
+    bool leaves_out;        /**< over bytes, of which some are no token, nor is what is unknown */
     uint16_t letters[256];  /**< what stands for a byte in the vocabulary */
     uint32_t unknown;       /**< TOKENIZER_NONE: what is unknown is left out */
     uint32_t byte_ids[256]; /**< over bytes: the symbols; else what it falls back to */
@@ -78,9 +78,9 @@ struct tokenizer {
     struct normalizer normalizer;
     uint32_t step_count;
     struct split_step steps[SPLIT_STEPS_MAX];
-    const uint8_t *marks; /**< of all code points */
-    bool trims;              /**< spans, of blanks */
-    bool keeps_first_blank;  /**< but for one at the text's beginning, which was added */
+    const uint8_t *marks;   /**< of all code points */
+    bool trims;             /**< spans, of blanks */
+    bool keeps_first_blank; /**< but for one at the text's beginning, which was added */
     uint32_t before_count, after_count;
     uint32_t before[TEMPLATE_MAX], after[TEMPLATE_MAX];
     bool decodes_bytes;    /**< ByteLevel, else ByteFallback */

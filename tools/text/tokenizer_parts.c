@@ -115,8 +115,7 @@ static bool read_digits(struct tokenizer_reading *r, const char *spot, const jso
 /* ByteLevel, which stands among the splitters and behind the model. */
 static bool read_bytes(struct tokenizer_reading *r, const char *spot, const json_t *part,
                        bool *adds_space, bool *trims, bool *splits) {
-    return tokenizer_check_keys(r, spot, part,
-                                "type add_prefix_space trim_offsets use_regex") &&
+    return tokenizer_check_keys(r, spot, part, "type add_prefix_space trim_offsets use_regex") &&
            tokenizer_flag(r, spot, part, "add_prefix_space", true, adds_space) &&
            tokenizer_flag(r, spot, part, "trim_offsets", true, trims) &&
            tokenizer_flag(r, spot, part, "use_regex", true, splits);
@@ -228,8 +227,9 @@ static bool check_fallback(struct tokenizer_reading *r, const json_t *decoders) 
         const char *type = json_string_value(json_object_get(part, "type"));
         snprintf(spot, sizeof spot, "decoder.decoders[%zu]", i);
         if (i >= WEIR__COUNT_OF(known) || type == NULL || strcmp(type, known[i].type) != 0)
-            return tokenizer_refuse(r, spot, "only Replace, ByteFallback, Fuse and perhaps Strip "
-                                             "are taken, in this order");
+            return tokenizer_refuse(r, spot,
+                                    "only Replace, ByteFallback, Fuse and perhaps Strip "
+                                    "are taken, in this order");
         if (!tokenizer_check_keys(r, spot, part, known[i].keys)) return false;
     }
     return true;
