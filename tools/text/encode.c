@@ -20,7 +20,7 @@ static int run_steps(struct text_encoder *e, uint32_t step, const struct aligned
 /* A word of a text; with a blank before it where `spaced`. */
 static int encode_piece(struct text_encoder *e, const struct aligned *text, size_t begin,
                         size_t end) {
-    const struct word word = {text->bytes + begin, end - begin, text, (int64_t)begin, begin};
+    const struct text_word word = {text->bytes + begin, end - begin, text, (int64_t)begin, begin};
     return word_encode(e, &word);
 }
 
@@ -116,7 +116,7 @@ static int split_bytes(struct text_encoder *e, uint32_t index, const struct alig
     }
     int64_t base = (int64_t)begin - spaced;
     if (step->pattern == NULL) {
-        const struct word whole = {walk.bytes, walk.count, text, base, begin};
+        const struct text_word whole = {walk.bytes, walk.count, text, base, begin};
         return word_encode(e, &whole);
     }
     int status = walk_begin(e, &walk, index);
@@ -128,7 +128,8 @@ static int split_bytes(struct text_encoder *e, uint32_t index, const struct alig
         if (status != WEIR_OK) return status;
         assert(first == seen); /* GPT-2's pattern matches everywhere */
         size_t to = walk_to(&walk, last);
-        const struct word word = {walk.bytes + from, to - from, text, base + (int64_t)from, begin};
+        const struct text_word word = {walk.bytes + from, to - from, text, base + (int64_t)from,
+                                       begin};
         status = word_encode(e, &word);
         if (status != WEIR_OK) return status;
         seen = last;

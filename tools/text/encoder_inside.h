@@ -56,7 +56,7 @@ struct text_encoder {
 
 /** Bytes that become tokens by themselves. Byte i is byte place + i of `text`; what is before
  * `first` has been put there and stands for what that one stands for. */
-struct word {
+struct text_word {
     const char *bytes;
     size_t count;
     const struct aligned *text;
@@ -64,7 +64,7 @@ struct word {
     size_t first;
 };
 
-int word_encode(struct text_encoder *e, const struct word *word);
+int word_encode(struct text_encoder *e, const struct text_word *word);
 int token_add(struct text_encoder *e, uint32_t id, struct text_span span);
 /** Takes blanks at both ends of a token out of its span, from token `first` on, as ByteLevel does
  * behind the model. `text` is what was encoded. */

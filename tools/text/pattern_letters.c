@@ -12,12 +12,12 @@ enum { PLACES_MAX = 256 };
 /* ---- the alphabet ---- */
 
 /* Where the pattern's own code points begin and end, ascending. */
-struct places {
+struct pattern_places {
     uint32_t points[PLACES_MAX];
     uint32_t count;
 };
 
-static bool add_place(struct places *places, uint32_t point) {
+static bool add_place(struct pattern_places *places, uint32_t point) {
     uint32_t at = places->count;
     while (at > 0 && places->points[at - 1] >= point) at--;
     if (at < places->count && places->points[at] == point) return true;
@@ -30,7 +30,7 @@ static bool add_place(struct places *places, uint32_t point) {
 }
 
 /* Among them always the long s and the Kelvin sign, for (?i: */
-static bool find_places(const char *text, struct places *places) {
+static bool find_places(const char *text, struct pattern_places *places) {
     size_t at = 0, bytes = strlen(text);
     uint32_t point = 0;
     while (at < bytes) {
@@ -58,7 +58,7 @@ static unsigned letter_for(struct pattern_alphabet *alphabet, const struct patte
     return letter;
 }
 
-static bool fill(struct pattern_alphabet *alphabet, const struct places *places) {
+static bool fill(struct pattern_alphabet *alphabet, const struct pattern_places *places) {
     uint32_t place = 0, point = 0;
     for (uint32_t run = 0; run < unicode_run_count; run++) {
         uint32_t end = run + 1 < unicode_run_count ? unicode_run_first(run + 1) : UTF8_LIMIT;
@@ -86,7 +86,7 @@ static bool fill(struct pattern_alphabet *alphabet, const struct places *places)
 
 int pattern_alphabet_new(struct weir__pool *pool, const char *text, char why[128],
                          struct pattern_alphabet **alphabet) {
-    struct places places = {.count = 0};
+    struct pattern_places places = {.count = 0};
     struct pattern_alphabet *made = weir__pool_take(pool, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->letters = weir__pool_take(pool, UTF8_LIMIT, 1);

@@ -25,13 +25,13 @@ int token_add(struct text_encoder *e, uint32_t id, struct text_span span) {
     return WEIR_OK;
 }
 
-static struct text_span span_at(const struct word *word, size_t i) {
+static struct text_span span_at(const struct text_word *word, size_t i) {
     int64_t at = word->place + (int64_t)i;
     return aligned_span(word->text, at < (int64_t)word->first ? word->first : (size_t)at);
 }
 
 /* A token for bytes begin … end - 1 of the word. */
-static int emit(struct text_encoder *e, const struct word *word, uint32_t id, size_t begin,
+static int emit(struct text_encoder *e, const struct text_word *word, uint32_t id, size_t begin,
                 size_t end) {
     struct text_span span = {0, 0};
     assert(begin < end && end <= word->count);
@@ -155,13 +155,13 @@ static uint32_t letter_bytes(const struct tokenizer *t, char byte) {
     return t->letters[(unsigned char)byte] < 0x80 ? 1 : 2;
 }
 
-static bool leaves_out(const struct tokenizer *t, const struct word *word) {
+static bool leaves_out(const struct tokenizer *t, const struct text_word *word) {
     for (size_t i = 0; i < word->count; i++)
         if (t->byte_ids[(unsigned char)word->bytes[i]] == TOKENIZER_NONE) return true;
     return false;
 }
 
-static int make_symbols(struct text_encoder *e, const struct word *word) {
+static int make_symbols(struct text_encoder *e, const struct text_word *word) {
     const struct tokenizer *t = e->tokenizer;
     struct unknown unknown = {0};
     e->symbol_count = 0;
@@ -188,7 +188,7 @@ static int make_symbols(struct text_encoder *e, const struct word *word) {
 }
 
 /* The number of a word that is a token as a whole. */
-static int find_whole(struct text_encoder *e, const struct word *word, uint32_t *id) {
+static int find_whole(struct text_encoder *e, const struct text_word *word, uint32_t *id) {
     const struct tokenizer *t = e->tokenizer;
     size_t length = 0;
     *id = TOKENIZER_NONE;
@@ -209,7 +209,7 @@ static int find_whole(struct text_encoder *e, const struct word *word, uint32_t 
 
 /* ---- the cache ---- */
 
-static struct cached_word *cached_at(struct text_encoder *e, const struct word *word,
+static struct cached_word *cached_at(struct text_encoder *e, const struct text_word *word,
                                      char key[CACHED_BYTES]) {
     uint64_t parts[CACHED_BYTES / 8], hash = word->count;
     memset(key, 0, CACHED_BYTES);
@@ -242,7 +242,7 @@ static void remember(struct text_encoder *e, struct cached_word *cached, const c
 /* ---- a word ---- */
 
 /* The library goes by what is left of a word's text, as if nothing had been left out before. */
-static int emit_letters(struct text_encoder *e, const struct word *word) {
+static int emit_letters(struct text_encoder *e, const struct text_word *word) {
     size_t at = 0, index = 0, begin = 0;
     for (size_t i = 0; i < e->symbol_count; i++) {
         size_t end = begin + e->symbols[i].length;
@@ -259,7 +259,7 @@ static int emit_letters(struct text_encoder *e, const struct word *word) {
     return WEIR_OK;
 }
 
-static int emit_symbols(struct text_encoder *e, const struct word *word) {
+static int emit_symbols(struct text_encoder *e, const struct text_word *word) {
     size_t begin = 0;
     for (size_t i = 0; i < e->symbol_count; i++) {
         size_t end = begin + e->symbols[i].length;
@@ -270,7 +270,7 @@ static int emit_symbols(struct text_encoder *e, const struct word *word) {
     return WEIR_OK;
 }
 
-static int emit_cached(struct text_encoder *e, const struct word *word,
+static int emit_cached(struct text_encoder *e, const struct text_word *word,
                        const struct cached_word *cached) {
     size_t begin = 0;
     for (uint8_t i = 0; i < cached->count; i++) {
@@ -281,7 +281,7 @@ static int emit_cached(struct text_encoder *e, const struct word *word,
     return WEIR_OK;
 }
 
-static int merge_word(struct text_encoder *e, const struct word *word) {
+static int merge_word(struct text_encoder *e, const struct text_word *word) {
     uint32_t whole = TOKENIZER_NONE;
     int status = e->tokenizer->ignores_merges ? find_whole(e, word, &whole) : WEIR_OK;
     if (status != WEIR_OK) return status;
@@ -297,7 +297,7 @@ static int merge_word(struct text_encoder *e, const struct word *word) {
     return WEIR_OK;
 }
 
-int word_encode(struct text_encoder *e, const struct word *word) {
+int word_encode(struct text_encoder *e, const struct text_word *word) {
     struct cached_word *cached = NULL;
     char key[CACHED_BYTES];
     assert(word->count > 0);
