@@ -1,8 +1,8 @@
 //! Builds Weir: two static archives, the `weir` command, the tests and the benches.
 //!
-//! Sources are found by directory: every .c file below src/net and src/io belongs to
-//! libweir_net.a, every other one below src to libweir.a; those below tools make bin/weir, those of
-//! tests and its rooms (build/files.zig) with tools/data the test program, bench/*.c the bench
+//! Sources are found by directory: every .c file below src/net and src/io belongs to libweir_net.a,
+//! every other one below src to libweir.a; those below tools make bin/weir, those of tests and its
+//! rooms (build/files.zig) with tools/data and tools/text the test program, bench/*.c the bench
 //! program, each examples/*.c a program; src/*.h are public; the .cu of kernels/engine become
 //! images in libweir.a, those of kernels/net in libweir_net.a, all of them with tests/fake_cuda a
 //! library of the tests; examples/*.cu programs where nvcc is. A new file needs no change here.
@@ -252,6 +252,7 @@ fn addProgram(
     addParts(b, options, module, sources, includes catch @panic("OOM"));
     if (libraries.counted) |counted| module.linkLibrary(counted);
     linkLibraries(module, libraries);
+    if (!bench) for (files.text_libraries) |library| linkSystem(module, library);
     const name = b.fmt("weir_{s}", .{folder});
     return fresh(b, b.addExecutable(.{ .name = name, .root_module = module }));
 }

@@ -30,7 +30,7 @@ pub fn linkWithClang(b: *Build, clang: Clang, what: []const u8) *Run {
 }
 
 pub fn endLink(link: *Run, name: []const u8) LazyPath {
-    link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
+    link.addArgs(&.{ "-lpcre2-8", "-lutf8proc", "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
     return link.addOutputFileArg(name);
 }
 

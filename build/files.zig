@@ -61,15 +61,21 @@ pub fn toolSources(b: *Build) []const []const u8 {
     return listSources(b, "tools", ".c", .recursive);
 }
 
-/// What the command reads data sets with; the tests and the fuzz targets have it, too.
+/// What the command reads data sets and tokenizers with; the tests and the fuzz targets have it,
+/// too.
 pub fn dataSources(b: *Build) []const []const u8 {
-    return listSources(b, "tools/data", ".c", .flat);
+    const data = listSources(b, "tools/data", ".c", .flat);
+    const text = listSources(b, "tools/text", ".c", .flat);
+    return std.mem.concat(b.allocator, []const u8, &.{ data, text }) catch @panic("OOM");
 }
+
+/// What tools/text stands on, and no library of the project's.
+pub const text_libraries: []const []const u8 = &.{ "pcre2-8", "utf8proc" };
 
 /// Folders below tests whose files are the test program's; the others are programs, libraries and
 /// data of their own.
 const test_rooms: []const []const u8 =
-    &.{ "cli", "cuda", "engine", "io", "kernels", "net", "schedule", "world" };
+    &.{ "cli", "cuda", "engine", "io", "kernels", "net", "schedule", "text", "world" };
 
 /// The test program's, but for tests/toys.
 pub fn testSources(b: *Build) []const []const u8 {

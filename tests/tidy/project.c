@@ -79,7 +79,8 @@ static bool is_compiled(const char *path) {
         "tests/schedule/", "tests/world/",        "tests/tidy/",
         "tests/embed/",    "tests/fuzz/",         "tests/fake_cuda/",
         "tests/toys/",     "tests/managed_cuda/", "tools/cli/",
-        "tools/cmd/",      "tools/data/",         NULL};
+        "tools/cmd/",      "tools/data/",         "tools/text/",
+        "tests/text/",     NULL};
     bool cuda = tidy_ends_with(path, ".cu");
     bool fake = tidy_ends_with(path, ".cc");
     if (!cuda && !fake && tidy_starts_with(path, "src/")) return true;

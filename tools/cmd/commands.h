@@ -28,6 +28,7 @@ int cmd_init(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_layers(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);

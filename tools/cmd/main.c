@@ -29,6 +29,7 @@ const struct subcommand subcommands[] = {
     {"export", "one safetensors file of a checkpoint that several processes saved", cmd_export},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
+    {"tokenize", "text to a model's tokens, one number a line, and back", cmd_tokenize},
     {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
