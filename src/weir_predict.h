@@ -254,8 +254,9 @@ struct weir_search_options {
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< [stages], or NULL */
     const struct weir_simulate_options
-        *costs; /**< its `table`, `noise`, `want_actions` and
-                     `no_causes` are not read. NULL: F, R, I and W take 1, B takes 2; no bytes */
+        *costs; /**< its `table`, `noise`, `shared`, `want_actions` and
+                     `no_causes` are not read, and `ranks` are those of one replica. NULL: F, R, I
+                   and W take 1, B takes 2; no bytes */
     uint64_t
         memory_limit; /**< of each worker's peak_bytes, as the simulator counts them; 0: none */
     const uint64_t *memory_limits; /**< or [workers], if not NULL */

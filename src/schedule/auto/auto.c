@@ -40,6 +40,7 @@ bool weir__auto_read_costs(const struct weir_simulate_options *given,
     }
     if (!weir__is_sized(given)) return false;
     *costs = *given;
+    costs->shared = NULL; /* a table is one replica's */
     return true;
 }
 
