@@ -284,6 +284,31 @@ static void test_what_is_for_one_process_is_refused_once(void) {
         EXPECT(strstr(first + 1, "--balance-by: not over several processes") == NULL);
 }
 
+/* Through the host's memory: the fake NCCL is of one process. */
+static void test_gpus_of_ranks_save_what_those_of_one_process_do(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512];
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
+    CHECK(setenv("WEIR_FAKE_CUDA_GPUS", "2", 1) == 0);
+    CHECK(setenv("WEIR_FAKE_CUDA_RUNS", "1", 1) == 0);
+    CHECK(setenv("WEIR_NCCL", "/none", 1) == 0);
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " CLI_TRAIN
+             " --steps 3 --plan given --stages 2 --device cuda:0,cuda:0 --save %s",
+             cli_text(), together);
+    if (!run_ranks(&run, folder, 2, arguments)) return;
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    EXPECT_CONTAINS(run.output, "GPUs of different ranks exchange through the host's memory");
+    CLI_CODE(&run, 0,
+             "train --data %s " CLI_TRAIN
+             " --steps 3 --plan given --stages 2 --device cuda:0,cuda:1 --save %s",
+             cli_text(), alone);
+    cli_same_exported(&run, alone, together);
+}
+
 static json_t *doctors_file(const char *folder) {
     char path[512];
     snprintf(path, sizeof path, "%s/doctor.json", folder);
@@ -381,5 +406,6 @@ WEIR_TEST_SUITE(
     TEST(a_signal_to_one_rank_ends_all_with_a_save),
     TEST(ranks_take_the_highest_level_that_all_have), TEST(one_trace_and_one_report_show_all_ranks),
     TEST(where_a_folder_cannot_be_is_refused), TEST(a_folder_that_one_rank_does_not_see_is_refused),
+    TEST(gpus_of_ranks_save_what_those_of_one_process_do),
     TEST(what_is_for_one_process_is_refused_once), TEST(doctor_measures_what_lies_between_ranks),
     TEST(doctor_refuses_once), TEST(more_ranks_than_workers_are_told_how_many_there_are))

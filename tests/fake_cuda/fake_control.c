@@ -160,10 +160,26 @@ static void begin(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     fake.counts = (struct weir_fake_cuda_counts){0};
 }
 
+/* To the program's end. */
+static void *run_gpus(void *unused) {
+    static const struct timespec little = {.tv_nsec = 20000};
+    (void)unused;
+    for (;; (void)nanosleep(&little, NULL)) {
+        fake_lock();
+        (void)fake_go_on();
+        fake_unlock();
+    }
+    return NULL;
+}
+
 /* What a program sees that knows nothing of the control: `weir doctor`, for one. */
 __attribute__((constructor)) static void begin_by_itself(void) {
     const char *gpus = getenv("WEIR_FAKE_CUDA_GPUS");
+    pthread_t runner;
     begin(1, gpus == NULL ? 2 : (uint32_t)strtoul(gpus, NULL, 10), 0);
+    if (getenv("WEIR_FAKE_CUDA_RUNS") == NULL) return;
+    if (pthread_create(&runner, NULL, run_gpus, NULL) != 0) abort();
+    pthread_detach(runner);
 }
 
 static void control_reset(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
