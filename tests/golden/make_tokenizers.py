@@ -191,10 +191,13 @@ def cases():
              "a\u0344b \U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f3fd \U0001f1e9\u2764\ufe0f",
              "\u180e \u0085 \u200b \ufeff \u2028 \u3000 \u00ad\x00\x01\x1f\x7f",
              "\u0661\u0662 \u00b2 \u2167 \u4e00",
-             "\u4e2d\u56fd\u4e2d \u3042\ud55c \u0434\u043e\u043c\u0438", "\u2581a\u2581 b <0x41> <unk>"]
+             "a\u08ca\u0316b \U00011935\U00011930 \u0061\u1715\u0334",
+             "\u4e2d\u56fd\u4e2d \u3042\ud55c \u0434\u043e\u043c\u0438",
+             "\u2581a\u2581 b <0x41> <unk>"]
     data = [text.encode() for text in texts]
     data += [b"\xff\xfe a\xc3 \xe2\x82 \xf0\x9f\x92\xf0\x9f\x92\xa9 \xed\xa0\x80\xc0\x80",
-             b"\xf4\x90\x80\x80", b"\xe4\xb8", "x".encode() * 400, ("\u4e2d" * 60 + "ka" * 60).encode()]
+             b"\xf4\x90\x80\x80", b"\xe4\xb8", b"x" * 400,
+             ("\u4e2d" * 60 + "ka" * 60).encode()]
     for _ in range(8):
         data.append("".join(chr(draw.choice([draw.randrange(0x250), draw.randrange(0x3000),
                                              draw.randrange(0xe000, 0x110000)]))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Writes tools/text/unicode_runs.c: what the pinned `tokenizers` takes every code point for.
 
-usage: python tests/golden/make_unicode.py    (tokenizers 0.23.3, unicodedata2; the file is committed)
+usage: python tests/golden/make_unicode.py    (tokenizers 0.23.3, unicodedata2 18.0; the file is
+       committed)
 
 Categories and spaces are those of its regular expressions, numbers those of its Digits. Its
 normalization knows an older Unicode than those: a code point is active where NFC may change it or
@@ -76,7 +77,8 @@ def normalization():
     inert |= set(map(ord, strangers))
     for point in ALL:  # what is neither is left alone by both
         if point not in active | inert:
-            assert nfc.normalize_str(chr(point)) == newest.normalize("NFC", chr(point)) == chr(point)
+            text = chr(point)
+            assert nfc.normalize_str(text) == newest.normalize("NFC", text) == text
     return active - inert, inert
 
 
@@ -108,12 +110,13 @@ def main():
         line += word
     with open(PLACE, "w", encoding="ascii") as out:
         out.write("/* SPDX-License-Identifier: MIT */\n")
-        out.write("/* Written by tests/golden/make_unicode.py with tokenizers %s: see unicode.h. */\n"
-                  % __version__)
+        out.write("/* Written by tests/golden/make_unicode.py with tokenizers %s: see "
+                  "unicode.h. */\n" % __version__)
         out.write('#include "text/unicode.h"\n\n/* clang-format off */\n')
         out.write("const uint32_t unicode_runs[] = {\n%s\n};\n/* clang-format on */\n"
                   % "\n".join(lines + [line]))
-        out.write("const uint32_t unicode_run_count = sizeof unicode_runs / sizeof unicode_runs[0];\n")
+        out.write("const uint32_t unicode_run_count = sizeof unicode_runs / "
+                  "sizeof unicode_runs[0];\n")
     print(len(runs), "runs,", len(active), "active,", len(inert), "inert")
 
 
