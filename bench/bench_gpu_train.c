@@ -20,6 +20,7 @@
  */
 #include "gpu_train.h"
 #include "peer.h"
+#include "weir_models.h"
 
 #include <math.h>
 #include <string.h>

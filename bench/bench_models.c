@@ -22,6 +22,7 @@
  */
 #include "peer.h"
 #include "training.h"
+#include "weir_models.h"
 
 #include <math.h>
 #include <string.h>

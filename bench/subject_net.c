@@ -2,6 +2,7 @@
 /* Networks whose kinds have their own times and whose stages are unequal: a GPT, and a U-Net with
  * skips over every cut. */
 #include "subject.h"
+#include "weir_models.h"
 
 /* What --quick runs instead. */
 enum { QUICK_WIDTH = 16, QUICK_CONTEXT = 8, QUICK_SIDE = 16, PLANES_IN = 3 };

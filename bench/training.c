@@ -2,6 +2,7 @@
 #include "training.h"
 
 #include "peer.h"
+#include "weir_models.h"
 
 #include <math.h>
 #include <string.h>

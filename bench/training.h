@@ -7,7 +7,7 @@
 #define WEIR_BENCH_TRAINING_H
 
 #include "harness.h"
-#include "weir_net.h"
+#include "weir_models.h"
 
 enum { TRAINING_CORES = 2, TRAINING_STAGES_MOST = 8, TRAINING_CHUNKS = 8 /* train's default */ };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * More of what weir_net.h has: batch norm, and the networks that are made of it. Errors, threads
- * and lives are weir_net.h's.
+ * More of what weir_net.h has: batch norm, and the networks of images that are built in. Errors,
+ * threads and lives are weir_net.h's.
  */
 #ifndef WEIR_MODELS_H
 #define WEIR_MODELS_H
@@ -39,6 +39,22 @@ struct weir_batch_norm_options {
 struct weir_value *weir_batch_norm2d(struct weir_builder *builder, struct weir_value *x,
                                      const char *prefix,
                                      const struct weir_batch_norm_options *options);
+
+/** torchgpipe's U-Net (B, C) = (num_convs, base_channels), trained as upstream's benchmark does
+ * with binary cross-entropy on the logits. Odd sizes work: what was pooled away is padded again. */
+struct weir_unet_options {
+    uint32_t depth, num_convs, base_channels, in_channels, out_channels;
+    uint32_t height, width; /**< of the images */
+    double dropout;         /**< of whole channels, in each unit */
+};
+#define WEIR_UNET_OPTIONS_INIT                                                                     \
+    {                                                                                              \
+        .depth = 5, .num_convs = 5, .base_channels = 64, .in_channels = 3, .out_channels = 1,      \
+        .height = 192, .width = 192, .dropout = 0.1                                                \
+    }
+/** The model is the caller's. WEIR_ERR_ARGUMENT: sizes out of range, images too small. */
+int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
+                    struct weir_faults *faults, struct weir_model **model);
 
 /** ResNet-101 (He et al., 2015) as torchgpipe's benchmark flattens it: 370 layers, parameters named
  * as torchvision's, trained with cross-entropy. */

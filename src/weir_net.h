@@ -145,22 +145,6 @@ struct weir_gpt_options {
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
                    struct weir_faults *faults, struct weir_model **model);
 
-/** torchgpipe's U-Net (B, C) = (num_convs, base_channels), trained as upstream's benchmark does
- * with binary cross-entropy on the logits. Odd sizes work: what was pooled away is padded again. */
-struct weir_unet_options {
-    uint32_t depth, num_convs, base_channels, in_channels, out_channels;
-    uint32_t height, width; /**< of the images */
-    double dropout;         /**< of whole channels, in each unit */
-};
-#define WEIR_UNET_OPTIONS_INIT                                                                     \
-    {                                                                                              \
-        .depth = 5, .num_convs = 5, .base_channels = 64, .in_channels = 3, .out_channels = 1,      \
-        .height = 192, .width = 192, .dropout = 0.1                                                \
-    }
-/** The model is the caller's. WEIR_ERR_ARGUMENT: sizes out of range, images too small. */
-int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
-                    struct weir_faults *faults, struct weir_model **model);
-
 /** A model from its JSON form, as `weir describe --json` writes it (docs/formats.md has its rules,
  * `weir layers` its types). Every fault, unreadable files included, is a line in `faults`;
  * WEIR_ERR_IO, WEIR_ERR_FORMAT (no JSON), WEIR_ERR_ARGUMENT (no model). The caller's model. */
@@ -282,7 +266,8 @@ struct weir_parameter {
 /** In layer order. */
 uint32_t weir_net_parameter_count(const struct weir_net *net);
 /** Facts and memory of parameter `index`, or WEIR_ERR_NOT_FOUND. */
-int weir_net_parameter(const struct weir_net *net, uint32_t index, struct weir_parameter *of);
+int weir_net_parameter(const struct weir_net *net, uint32_t index,
+                       struct weir_parameter *parameter);
 
 /** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
  * every stage updates its own by the sum of all uses' gradients. A parameter above is the first

@@ -5,7 +5,7 @@
  * and random blocks for the packer alone, whose results are checked for overlap.
  */
 #include "harness.h"
-#include "weir_net.h"
+#include "weir_models.h"
 
 #include "pipe/memory/packing.h"
 

@@ -279,5 +279,6 @@ def write(name):
     print(name, os.path.getsize(path), "bytes", float(tensors["loss"]))
 
 
-write("batch_layers")
-write("amoeba_layers")
+if __name__ == "__main__":
+    write("batch_layers")
+    write("amoeba_layers")

@@ -234,10 +234,10 @@ static void take_statistics(struct weir_net *net, struct trial_result *result) {
 }
 
 static size_t output_bytes(const struct weir_model *model, enum weir_dtype dtype, int64_t rows) {
-    struct weir_layer_facts facts[128];
+    static struct weir_layer_facts facts[512];
     size_t bytes = 0;
     uint32_t count = weir_model_layer_count(model);
-    if (!EXPECT(count > 0 && count <= 128)) return 0;
+    if (!EXPECT(count > 0 && count <= 512)) return 0;
     EXPECT_STATUS(weir_model_infer(model, dtype, facts, NULL), WEIR_OK);
     EXPECT_STATUS(weir__tensor_bytes(&facts[count - 1].output, rows, &bytes), WEIR_OK);
     return bytes;

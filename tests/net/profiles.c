@@ -4,6 +4,7 @@
 
 #include "harness.h"
 #include "net/net_trial.h"
+#include "weir_models.h"
 
 struct weir_profile_options profile_options(int64_t rows, uint32_t chunks) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;

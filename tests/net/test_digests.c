@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "net/cpu/level.h"
 #include "net/net_trial.h"
+#include "weir_models.h"
 
 #include <stdio.h>
 #include <string.h>

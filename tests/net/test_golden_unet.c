@@ -12,7 +12,7 @@
 #include "harness.h"
 #include "net/net_trial.h"
 #include "io/safetensors.h"
-#include "weir_net.h"
+#include "weir_models.h"
 
 #include <float.h>
 #include <math.h>

@@ -29,6 +29,7 @@
 #include "harness.h"
 #include "net/cpu/level.h"
 #include "net/net_exact.h"
+#include "weir_models.h"
 
 #include <math.h>
 #include <stdio.h>

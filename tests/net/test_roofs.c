@@ -11,6 +11,7 @@
 #include "io/cache.h"
 #include "io/file.h"
 #include "net/profiles.h"
+#include "weir_models.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "net/kernel.h"
+#include "weir_models.h"
 
 #include <string.h>
 

@@ -272,7 +272,8 @@ static int batch_norm(const struct weir__op_call *call) {
     bool running = call->infer && shape->tracks;
     struct batch batch = batch_of(call);
     int status = running ? WEIR_OK : weir__check_batch(call);
-    if (status == WEIR_OK) status = check_batch(call);
+    if (status != WEIR_OK) return status;
+    status = check_batch(call);
     if (status != WEIR_OK) return status;
     batch.passes.x = call->in[0];
     batch.passes.out = call->out[0];

@@ -5,6 +5,7 @@
  * (3x3, no bias), dropout2d, instance_norm2d, leaky_relu; channels double from level to level.
  */
 #include "net/model/layer.h"
+#include "weir_models.h"
 
 #include <stdio.h>
 
