@@ -74,13 +74,10 @@ static bool is_compiled(const char *path) {
     static const char *const cuda_folders[] = {"kernels/engine/", "kernels/net/", "tests/toys/",
                                                "examples/", NULL};
     static const char *const folders[] = {
-        "tests/cli/",      "tests/cuda/",         "tests/engine/",
-        "tests/io/",       "tests/kernels/",      "tests/net/",
-        "tests/schedule/", "tests/world/",        "tests/tidy/",
-        "tests/embed/",    "tests/fuzz/",         "tests/fake_cuda/",
-        "tests/toys/",     "tests/managed_cuda/", "tools/cli/",
-        "tools/cmd/",      "tools/data/",         "tools/text/",
-        "tests/text/",     NULL};
+        "tests/cli/",  "tests/cuda/",      "tests/engine/", "tests/io/",           "tests/kernels/",
+        "tests/net/",  "tests/schedule/",  "tests/world/",  "tests/tidy/",         "tests/embed/",
+        "tests/fuzz/", "tests/fake_cuda/", "tests/toys/",   "tests/managed_cuda/", "tools/cli/",
+        "tools/cmd/",  "tools/data/",      "tools/text/",   "tests/text/",         NULL};
     bool cuda = tidy_ends_with(path, ".cu");
     bool fake = tidy_ends_with(path, ".cc");
     if (!cuda && !fake && tidy_starts_with(path, "src/")) return true;
