@@ -21,13 +21,12 @@ int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_
 int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes);
 int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed);
 /** A row of a table for a product by weights, which are kept packed. */
-#define WEIR__ROW_PRODUCT(name)                                                                    \
-    [WEIR__OP_##name] = {.measure = VECTOR(measure_##name),                                        \
-                         .run = VECTOR(name),                                                      \
-                         .measure_pack = VECTOR(measure_pack_linear),                              \
-                         .pack = VECTOR(pack_linear),                                              \
-                         .packs_itself = true,                                                     \
-                         .library = "vector"}
+#define WEIR__PRODUCT_ROW(name)                                                                    \
+    {                                                                                              \
+        .measure = VECTOR(measure_##name), .run = VECTOR(name),                                    \
+        .measure_pack = VECTOR(measure_pack_linear), .pack = VECTOR(pack_linear),                  \
+        .packs_itself = true, .library = "vector"                                                  \
+    }
 
 /* vector_conv_call.c */
 int VECTOR(conv2d)(const struct weir__op_call *call);
