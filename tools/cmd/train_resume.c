@@ -196,6 +196,7 @@ static int add_gpu_text(struct value *value, const char *device) {
     if (gpus == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; (library = weir__gpu_library_at(i)) != NULL; i++) {
         struct weir__gpu_library_facts facts;
+        if (library->purpose != NULL) continue; /* it moves what others compute */
         weir__gpu_library_find(library, &facts);
         append(value, ", %s %s", library->name, facts.version);
     }
