@@ -257,7 +257,7 @@ static uint64_t steps_for(struct text_encoder *encoder, const char *part, size_t
     struct text_tokens tokens;
     for (size_t i = 0; i < count; i++) text[i] = part[i % strlen(part)];
     uint64_t before = test_steps();
-    EXPECT_STATUS(text_encode(encoder, text, count, 0, &tokens), WEIR_OK);
+    EXPECT_STATUS(text_encode(encoder, text, count, TEXT_SPANS, &tokens), WEIR_OK);
     free(text);
     return test_steps() - before;
 }

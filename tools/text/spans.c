@@ -35,9 +35,10 @@ static uint32_t step_over(const char *text, size_t bytes, uint32_t at, uint32_t 
     return at;
 }
 
-static size_t characters(const char *text, size_t bytes, uint32_t at, uint32_t end) {
+/* At most `most` are counted. */
+static size_t characters(const char *text, size_t bytes, uint32_t at, uint32_t end, size_t most) {
     size_t count = 0;
-    for (; at < end; count++) {
+    for (; at < end && count < most; count++) {
         uint32_t point;
         at += (uint32_t)utf8_next(text + at, bytes - at, &point);
     }
@@ -54,8 +55,8 @@ void spans_trim(struct text_encoder *e, const char *text, size_t bytes, uint32_t
         if (leads && t->keeps_first_blank && before == 1) before = 0;
         span->begin = step_over(text, bytes, span->begin, span->end, before);
         if (behind == 0) continue;
-        size_t count = characters(text, bytes, span->begin, span->end);
-        bool all = count < behind && characters(text, bytes, 0, span->end) < behind;
+        size_t count = characters(text, bytes, span->begin, span->end, SIZE_MAX);
+        bool all = count < behind && characters(text, bytes, 0, span->end, behind) < behind;
         if (all) continue; /* more blanks than characters in all: the library lets them be */
         span->end = count <= behind
                         ? span->begin
