@@ -177,7 +177,7 @@ static void test_refusals_are_said_once(void) {
                  {"predict --load none", "predict: --out is missing"},
                  {"predict --load w --data w --out none/p", "--out none/p: its folder: "},
                  {"generate --load w --prompt-file -", "--prompt-file -: of several processes"},
-                 {"generate --load w --prompt a --device cpu", "--device: not over several"},
+                 {"generate --load w --prompt a --balance-by time", "--balance-by: not over several"},
                  {"grad --data none", "grad: --out is missing"}};
     snprintf(folder, sizeof folder, "%s", test_temporary_directory());
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -241,8 +241,15 @@ static void try_limits(struct weir_planner *planner, struct weir_planner_options
         check_front(&result, options.memory_limit);
         if (options.effort == WEIR_PLANNER_FULL) EXPECT_EQ_UINT(result.smallest_limit, least);
     }
+    /* what is tried towards a limit may need less than the least of all others */
+    options.memory_limit = least - 1;
+    int status = weir_planner_search(planner, &options, NULL, &result);
+    if (status == WEIR_OK)
+        EXPECT(result.winner->exact && result.winner->bytes <= options.memory_limit);
+    else
+        EXPECT_EQ_INT(status, WEIR_ERR_MEMORY_LIMIT);
     /* what is refused names a limit that does */
-    options.memory_limit = options.effort == WEIR_PLANNER_FULL ? least - 1 : 1;
+    options.memory_limit = 1;
     CHECK_STATUS(weir_planner_search(planner, &options, NULL, &result), WEIR_ERR_MEMORY_LIMIT);
     EXPECT(result.winner == NULL && result.smallest_limit > options.memory_limit);
     options.memory_limit = result.smallest_limit;
