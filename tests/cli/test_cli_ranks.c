@@ -75,13 +75,6 @@ static void test_without_options_each_rank_has_one_worker(void) {
     CLI_CODE(&run, 0, "train --data %s " CLI_TRAIN " --steps 3 --workers 2 --stages 2 --save %s",
              cli_text(), alone);
     cli_same_exported(&run, alone, together);
-    const char *generate = "generate --load alone --prompt weir --tokens 6 --temperature 0 "
-                           "--stages 2 --device cuda:0,cuda:0 2>/dev/null";
-    static struct cli_run other;
-    CLI_CODE_IN(folder, &other, 0, "%s", generate);
-    if (!run_ranks(&run, folder, 2, generate)) return;
-    EXPECT_EQ_INT(run.code, 0);
-    EXPECT_EQ_STR(run.output, other.output);
 }
 
 /* Names of the folder's entries into `run.output`. */
