@@ -59,11 +59,12 @@ static void need_border_grads(const struct weir__graph *graph, struct marks *mar
     for (uint32_t i = 0; i < graph->skip_count; i++) need(marks, graph->skips[i].grad_out);
 }
 
-/** Marks what a layer's backward nodes read of a later layer's. */
-static void need_layer_grads(const struct weir__graph *graph, struct marks *marks) {
+/** Marks what a layer's backward nodes, those that are in `all`, read of a later layer's. */
+static void need_layer_grads(const struct weir__graph *graph, const struct marks *all,
+                             struct marks *marks) {
     for (uint32_t i = graph->forward_count; i < graph->node_count; i++) {
         const struct weir__node *node = graph->nodes[i];
-        for (uint32_t k = 0; k < node->in_count; k++) {
+        for (uint32_t k = 0; all->nodes[i] && k < node->in_count; k++) {
             const struct weir_value *in = node->in[k];
             if (in == NULL || node->op == WEIR__OP_ALIAS) continue;
             const struct weir__node *from = weir__value_root(node->in[k])->producer;
@@ -141,13 +142,13 @@ static void find_in_both(const struct weir__graph *graph, struct weir__slices *s
 static int slice_backward(struct weir__graph *graph, struct weir__slices *slices) {
     struct marks all, input;
     if (!take_marks(graph, &all) || !take_marks(graph, &input)) return WEIR_ERR_OUT_OF_MEMORY;
-    need_border_grads(graph, &input);
-    if (graph->layered) need_layer_grads(graph, &input);
-    reach(graph, &input, graph->forward_count, graph->node_count);
     need_border_grads(graph, &all);
     for (uint32_t i = 0; i < graph->value_count; i++)
         if (graph->values[i]->accumulator != WEIR__NONE) need(&all, graph->values[i]);
     reach(graph, &all, graph->forward_count, graph->node_count);
+    need_border_grads(graph, &input);
+    if (graph->layered) need_layer_grads(graph, &all, &input);
+    reach(graph, &input, graph->forward_count, graph->node_count);
     find_in_both(graph, slices, &input);
     note_reads(graph, slices, &all, &input);
     int status = list_program(graph, slices, WEIR__PROGRAM_BACKWARD, all.nodes);
