@@ -332,6 +332,31 @@ static void test_a_start_that_breaks_holds_up_nobody(void) {
     EXPECT(strstr(run.output, "weir-launch") == NULL);
 }
 
+/* The others may wait for it in MPI for ever. */
+static void test_a_rank_that_is_refused_at_the_start_ends_the_job(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s && timeout 60 '%s/bin/weir' launch -n 2 -- train --data "
+                          "%s " RUN " --steps 2 2>&1; }",
+                          folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 0); /* without what follows it runs */
+    if (!cli_do(folder, "cat > launcher <<'END'\n"
+                        "#!/bin/sh\n[ \"$1\" = --version ] && exec mpiexec --version\n"
+                        "shift $(($# > 3 ? 3 : 0))\n"
+                        "exec mpiexec -disable-auto-cleanup -n 1 env WEIR_MPI=/none \"$@\" : "
+                        "-n 1 \"$@\"\nEND\nchmod +x launcher"))
+        return;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher timeout 60 '%s/bin/weir' "
+                          "launch -n 2 -- train --data %s " RUN " --steps 2 2>&1; }",
+                          folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 2);
+    EXPECT_CONTAINS(run.output, "/none");
+    EXPECT(strstr(run.output, "restart 1") == NULL);
+    if (test_has_failed()) puts(run.output);
+}
+
 /* Ends by itself: no restart. */
 static void expect_code(const char *folder, int code, const char *part, const char *arguments) {
     run.code =
@@ -394,6 +419,7 @@ WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(launch_goes_on_with_fewer_replicas),
                 TEST(launch_leaves_a_log_alone_that_is_not_its_own),
                 TEST(a_start_that_breaks_holds_up_nobody),
+                TEST(a_rank_that_is_refused_at_the_start_ends_the_job),
                 TEST(a_level_does_not_rise_when_a_job_goes_on),
                 TEST(what_cannot_be_launched_is_refused),
                 TEST(launch_passes_a_signal_on_and_does_not_start_again))

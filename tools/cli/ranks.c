@@ -159,7 +159,7 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
     options.context = ranks;
     ranks_start_begin();
     int status = weir_world_mpi(NULL, &options, of->faults, &ranks->world);
-    ranks_start_end();
+    ranks_start_end(status, of->faults->count > 0);
     if (status != WEIR_OK) return status;
     ranks->joined = true;
     if (ranks->world.rank > 0) {

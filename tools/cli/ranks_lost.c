@@ -67,8 +67,7 @@ static void say_to_launcher(int descriptor, const char *news) {
 static void tell_launcher_who(const struct ranks_lost *lost, int descriptor) {
     char who[256];
     snprintf(who, sizeof who,
-             lost->peer.how == WEIR_LOST_ABSENT ? RANKS_LOST "a rank"
-                                                : RANKS_LOST "rank %u on %s",
+             lost->peer.how == WEIR_LOST_ABSENT ? RANKS_LOST "a rank" : RANKS_LOST "rank %u on %s",
              lost->peer.rank, lost->peer.host);
     say_to_launcher(descriptor, who);
 }
@@ -88,8 +87,9 @@ void ranks_start_begin(void) {
     (void)atexit(tell_broken_start);
 }
 
-void ranks_start_end(void) {
-    if (is_starting) say_to_launcher(STDERR_FILENO, RANKS_STARTED);
+void ranks_start_end(int status, bool refused) {
+    const char *how = refused ? RANKS_REFUSED : RANKS_BROKEN;
+    if (is_starting) say_to_launcher(STDERR_FILENO, status == WEIR_OK ? RANKS_STARTED : how);
     is_starting = false;
 }
 

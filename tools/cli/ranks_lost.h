@@ -17,12 +17,14 @@ struct ranks;
 
 /** How a command that was started by `weir launch` tells it how far it is: the variable holds a
  * word, and a line on stderr begins with RANKS_LOST_MARK and that word; then comes RANKS_STARTING,
- * before a rank joins; RANKS_STARTED, which it can only once all have come; RANKS_BROKEN, where
- * MPI has ended the process between these; or RANKS_LOST and who is lost. */
+ * before a rank joins; RANKS_STARTED, once all have come; RANKS_REFUSED, where it says itself why it
+ * does not join; RANKS_BROKEN, where it fails or MPI has ended the process in it; or RANKS_LOST and
+ * who is lost. */
 #define RANKS_LOST_VARIABLE "WEIR_LAUNCH"
 #define RANKS_LOST_MARK "weir-launch"
 #define RANKS_STARTING "starting"
 #define RANKS_STARTED "started"
+#define RANKS_REFUSED "refused"
 #define RANKS_BROKEN "broken"
 #define RANKS_LOST "lost "
 
@@ -39,9 +41,10 @@ struct ranks_lost {
 
 /** Of weir_world_options; `context` is the struct ranks. Does not return: it ends the process. */
 void ranks_lost_tell(void *context, const struct weir_lost *peer);
-/** Around what joins the others: tells the launcher, and also if the process ends in it. */
+/** Around what joins the others: tells the launcher how that ended, and also if the process ends in
+ * it. */
 void ranks_start_begin(void);
-void ranks_start_end(void);
+void ranks_start_end(int status, bool refused);
 /** What the run is at from now on: static text, as in "rank 1 is lost: while ...". */
 void ranks_at(struct ranks *ranks, const char *what, uint64_t done);
 /** The run's thread, after a failure: whether it comes from a lost rank. Then this thread alone

@@ -3,6 +3,7 @@
  * lost starts it again from its last checkpoint, on the hosts that still answer. */
 #include "base/base.h"
 #include "cli/args.h"
+#include "cli/ranks_lost.h"
 #include "cmd/commands.h"
 #include "cmd/launch_job.h"
 #include "cmd/launch_train.h"
@@ -190,6 +191,9 @@ static bool add_launcher(const struct launch *l, const char *ranks, const char *
     /* those that live say who is lost, and end by themselves */
     if (l->maker == HYDRA) fits = fits && launch_words_add(words, "-disable-auto-cleanup");
     if (l->maker == SRUN) fits = fits && launch_words_add(words, "--kill-on-bad-exit=0");
+    if (l->maker == OPEN_MPI) /* the others pass on all variables */
+        fits =
+            fits && launch_words_add(words, "-x") && launch_words_add(words, RANKS_LOST_VARIABLE);
     if (hosts != NULL)
         fits = fits && launch_words_add(words, l->maker == HYDRA ? "-hosts" : "--host") &&
                launch_words_add(words, hosts);
@@ -234,7 +238,7 @@ static bool run_once(struct launch *l, struct job_end *end) {
                 launch_words_add(&words, l->program) &&
                 launch_train_add(&l->train, &l->share, texts, &words);
     if (!fits) fprintf(stderr, "weir: launch: the command has too many words\n");
-    bool ran = fits && job_run(&words, l->maker == SRUN, end);
+    bool ran = fits && job_run(&words, end);
     free(hosts);
     return ran;
 }
@@ -243,7 +247,7 @@ static bool run_once(struct launch *l, struct job_end *end) {
 static bool is_final(const struct job_end *end) {
     static const int codes[] = {EXIT_DONE,    EXIT_FAILED,   EXIT_REFUSED, 127,
                                 128 + SIGINT, 128 + SIGTERM, 128 + SIGHUP};
-    bool final = end->asked != 0;
+    bool final = end->asked != 0 || end->refused;
     for (size_t i = 0; i < WEIR__COUNT_OF(codes) && !end->lost; i++)
         final = final || end->code == codes[i];
     return final;
@@ -277,6 +281,7 @@ static void tell_restart(const struct launch *l, uint32_t restart, bool moved) {
 
 static int own_code(const struct job_end *end) {
     if (end->asked != 0) return 128 + end->asked;
+    if (end->refused) return EXIT_REFUSED;
     return end->code >= 0 && !end->lost && is_final(end) && end->code != 127 ? end->code
                                                                              : EXIT_FAILED;
 }

@@ -56,9 +56,9 @@ struct started {
     char line[1024];
     size_t used;
     char mark[96];
-    uint64_t lost_at;     /* 0: not yet */
-    uint64_t starting_at; /* since when nothing is heard of ranks that start; 0: nobody waits */
-    bool is_started;      /* all ranks were there */
+    uint64_t lost_at;        /* when a rank was lost or refused; 0: not yet */
+    uint64_t starting_at;    /* since when nothing is heard of ranks that start; 0: nobody waits */
+    bool is_started;         /* all ranks were there */
     int passed_on, ended_by; /* signals passed on; 0, SIGTERM or SIGKILL */
     struct job_end *end;
 };
@@ -106,8 +106,7 @@ static bool begins(const char *text, const char *with) {
 }
 
 static void take_loss(struct started *job, const char *who, size_t length) {
-    if (!job->end->lost)
-        snprintf(job->end->what, sizeof job->end->what, "%.*s", (int)length, who);
+    if (!job->end->lost) snprintf(job->end->what, sizeof job->end->what, "%.*s", (int)length, who);
     job->end->lost = true;
     if (job->lost_at == 0) job->lost_at = weir__now_ns();
 }
@@ -123,6 +122,8 @@ static void take_line(struct started *job) {
     job->starting_at = job->is_started ? 0 : weir__now_ns();
     if (begins(news, RANKS_LOST)) take_loss(job, who, strcspn(who, "\n"));
     if (begins(news, RANKS_BROKEN)) take_loss(job, unstarted, strlen(unstarted));
+    if (begins(news, RANKS_REFUSED)) job->end->refused = true;
+    if (job->end->refused && job->lost_at == 0) job->lost_at = weir__now_ns();
 }
 
 /* Whole lines, and those that are too long in parts. */
@@ -170,10 +171,8 @@ static void end_what_stays(struct started *job) {
     }
 }
 
-bool job_run(const struct launch_words *command, bool queues, struct job_end *end) {
-    struct started job = {.end = end,
-                          .passed_on = times_asked,
-                          .starting_at = queues ? 0 : weir__now_ns()};
+bool job_run(const struct launch_words *command, struct job_end *end) {
+    struct started job = {.end = end, .passed_on = times_asked};
     char word[32];
     int status = 0;
     bool open = true;
@@ -192,7 +191,7 @@ bool job_run(const struct launch_words *command, bool queues, struct job_end *en
     struct pollfd left = {.fd = job.errors, .events = POLLIN};
     while (open && poll(&left, 1, 0) > 0 && (left.revents & POLLIN) != 0) open = take_news(&job, 0);
     if (job.used > 0) take_text(&job, "\n", 1);
-    if (end->lost) (void)kill(-job.process, SIGKILL); /* the launcher's own helpers */
+    if (job.lost_at != 0) (void)kill(-job.process, SIGKILL); /* the launcher's own helpers */
     close(job.errors);
     end->code = code_of(status);
     end->asked = asked;

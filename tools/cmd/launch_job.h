@@ -20,6 +20,7 @@ bool launch_words_add(struct launch_words *words, const char *word);
 /** How a start ended. */
 struct job_end {
     int code;       /**< an exit code, or 128 and the signal */
+    bool refused;   /**< a rank said why it cannot join */
     bool lost;      /**< a rank said that one is lost */
     char what[256]; /**< rank and host, where one said so */
     int asked;      /**< the last signal that this process got and passed on; 0: none */
@@ -30,10 +31,10 @@ void job_catch_signals(void);
 /** A signal that came; 0: none. */
 int job_asked(void);
 /** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
- * writes for its launcher. A command that stays after a loss is ended, and so is one of which, for
- * 60 s, no rank begins to start, and not all have started: but for the first where it `queues`.
+ * writes for its launcher. A command that stays after a loss is ended, and so is one of whose
+ * ranks one is refused, or some have begun to start and for 60 s no other does, nor have all started.
  * False: it cannot be started. */
-bool job_run(const struct launch_words *command, bool queues, struct job_end *end);
+bool job_run(const struct launch_words *command, struct job_end *end);
 /** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.
  */
 int job_capture(const struct launch_words *command, unsigned limit_s, char *text, size_t capacity);
