@@ -405,6 +405,11 @@ static void test_plain_batch_norm_accumulates_no_mini_batches(void) {
     batch.accumulate_more = false;
     EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
     weir_net_destroy(net);
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    options.pipe.accumulates = true; /* what `train` says, before it begins */
+    EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), WEIR_ERR_CONFIG);
+    EXPECT(faults.count == 1);
+    weir_faults_clean_up(&faults);
     weir_model_destroy(model);
 }
 

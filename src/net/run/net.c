@@ -200,6 +200,20 @@ static int make_inputs(struct weir_net *net, struct weir_faults *faults) {
     return make_no_target(net, faults);
 }
 
+#define PLAIN_TEXT                                                                                 \
+    "mini-batches cannot be accumulated: %s is of a batch norm that is not deferred: make it so "  \
+    "(\"deferred\": true), or accumulate none (--accumulate 1)"
+
+/** A number of a batch norm that is not deferred, or NULL: a micro-batch's weight in it is known by
+ * those behind it, of the whole update. */
+static const char *plain_norm(const struct weir_net *net) {
+    for (uint32_t i = 0; i < net->network.parameter_count; i++) {
+        const struct weir__running *running = net->network.parameters[i].running;
+        if (running != NULL && running->plain) return net->network.parameters[i].name;
+    }
+    return NULL;
+}
+
 /** All but the pipe. On failure weir_net_destroy still has to be called. */
 static int set_up(struct weir_net *net, const struct weir_model *model,
                   const struct weir_net_options *options, struct weir_faults *faults) {
@@ -222,6 +236,10 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     if ((status = compile(net, options, faults)) != WEIR_OK) return status;
     if ((status = make_stages(net, options, faults)) != WEIR_OK) return status;
     if ((status = weir__net_check_libraries(net, faults)) != WEIR_OK) return status;
+    if (options->pipe.accumulates && plain_norm(net) != NULL) {
+        weir_faults_add(faults, PLAIN_TEXT, plain_norm(net));
+        return WEIR_ERR_CONFIG;
+    }
     return make_inputs(net, faults);
 }
 
@@ -432,19 +450,11 @@ static int check_places(const struct weir_net *net, const struct weir_net_batch 
     return WEIR_OK;
 }
 
-/** A micro-batch's weight in plain batch norm's running numbers is known by those behind it. */
 static int check_accumulated(const struct weir_net *net, const struct weir_net_batch *batch,
                              struct weir_error *error) {
-    if (!batch->accumulate_next && !batch->accumulate_more) return WEIR_OK;
-    for (uint32_t i = 0; i < net->network.parameter_count; i++) {
-        const struct weir__running *running = net->network.parameters[i].running;
-        if (running == NULL || !running->plain) continue;
-        return weir__fail(error, WEIR_ERR_UNSUPPORTED,
-                          "mini-batches cannot be accumulated: %s is of a batch norm that is not "
-                          "deferred",
-                          net->network.parameters[i].name);
-    }
-    return WEIR_OK;
+    const char *name = plain_norm(net);
+    if (name == NULL || (!batch->accumulate_next && !batch->accumulate_more)) return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_UNSUPPORTED, PLAIN_TEXT, name);
 }
 
 static int run_step(struct weir_net *net, const struct weir_step *step, bool train,
