@@ -17,9 +17,9 @@ struct ranks;
 
 /** How a command that was started by `weir launch` tells it how far it is: the variable holds a
  * word, and a line on stderr begins with RANKS_LOST_MARK and that word; then comes RANKS_STARTING,
- * before a rank joins; RANKS_STARTED, once all have come; RANKS_REFUSED, where it says itself why it
- * does not join; RANKS_BROKEN, where it fails or MPI has ended the process in it; or RANKS_LOST and
- * who is lost. */
+ * before a rank joins; RANKS_STARTED, once all have come; RANKS_REFUSED, where it says itself why
+ * it does not join; RANKS_BROKEN, where it fails or MPI has ended the process in it; or RANKS_LOST
+ * and who is lost. */
 #define RANKS_LOST_VARIABLE "WEIR_LAUNCH"
 #define RANKS_LOST_MARK "weir-launch"
 #define RANKS_STARTING "starting"

@@ -32,8 +32,8 @@ void job_catch_signals(void);
 int job_asked(void);
 /** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
  * writes for its launcher. A command that stays after a loss is ended, and so is one of whose
- * ranks one is refused, or some have begun to start and for 60 s no other does, nor have all started.
- * False: it cannot be started. */
+ * ranks one is refused, or some have begun to start and for 60 s no other does, nor have all
+ * started. False: it cannot be started. */
 bool job_run(const struct launch_words *command, struct job_end *end);
 /** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.
  */
