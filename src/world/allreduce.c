@@ -177,17 +177,26 @@ int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint
 
 /* ---- telling all ---- */
 
-int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
-                       void *data, size_t bytes) {
+int weir__world_gather_in(const struct weir_world *world, void *data, void *room, size_t bytes,
+                          struct weir_faults *faults) {
     struct weir__allreduce exchange = {.own = data,
-                                       .other = weir__acquire(allocator, bytes, 1),
+                                       .other = room,
                                        .bytes = bytes,
                                        .merge = weir__allreduce_join,
                                        .tag = weir__talk_tag(WEIR__TALK_GATHER, bytes)};
-    assert(data != NULL && bytes > 0);
-    if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    assert(data != NULL && room != NULL && bytes > 0);
     int status = weir__allreduce_wait(world, &exchange);
-    weir__release(allocator, exchange.other, bytes, 1);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "%.200s", weir__allreduce_reason(world, &exchange));
+    return status;
+}
+
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes) {
+    void *room = weir__acquire(allocator, bytes, 1);
+    if (room == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__world_gather_in(world, data, room, bytes, NULL);
+    weir__release(allocator, room, bytes, 1);
     return status;
 }
 

@@ -50,6 +50,10 @@ int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint
 int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
                        void *data, size_t bytes);
 
+/** The same in `room`, of as many bytes, so that it needs no memory; a failure adds a fault. */
+int weir__world_gather_in(const struct weir_world *world, void *data, void *room, size_t bytes,
+                          struct weir_faults *faults);
+
 /** Every rank gets rank 0's number. Collective; blocks. The world's failures, for it needs no
  * memory; `world` may be NULL: the own number. */
 int weir__world_share(const struct weir_world *world, uint64_t *number);

@@ -93,10 +93,11 @@ struct weir__ranks {
     char exchange_text[256];         /**< for weir_pipe_exchange */
 };
 
-/** What GPUs all ranks have, and which are this one's, into setup->gpus, which stays NULL where the
- * options name none: before the pipe is built. A rank whose options were refused comes without a
- * setup. `world` may be NULL. Collective; blocks. */
-int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup,
+/** Whether all ranks come with WEIR_OK, as weir__world_agree; and then what GPUs they have, and
+ * which are this one's, into setup->gpus, which stays NULL where the options name none: before the
+ * pipe is built. `world` may be NULL: the own status; `setup` where that is a failure. Collective;
+ * blocks. */
+int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup, int status,
                        struct weir_faults *faults);
 /** Makes the pairs that a plan's lanes need and that are not there. Collective; blocks. */
 int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *plan,

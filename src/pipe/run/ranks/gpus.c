@@ -92,31 +92,24 @@ static bool names_gpus(const struct weir__setup *setup) {
     return any;
 }
 
-static int keep(struct weir__setup *setup, struct weir__rank_gpus *all, uint32_t ranks) {
-    struct weir__rank_gpus *kept = weir__pool_take(&setup->pool, ranks, sizeof *kept);
-    if (kept == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t r = 0; r < ranks; r++) deal(all, ranks, r);
-    memcpy(kept, all, ranks * sizeof *kept);
-    setup->gpus = kept;
-    return WEIR_OK;
-}
-
-int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup,
+int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup, int status,
                        struct weir_faults *faults) {
-    if (world == NULL || world->rank >= world->rank_count) return WEIR_OK;
-    const struct weir_allocator *allocator = setup != NULL ? setup->options.allocator : NULL;
+    if (world == NULL || world->rank >= world->rank_count) return status;
+    assert(status != WEIR_OK || setup != NULL);
     uint32_t ranks = world->rank_count;
-    struct weir__rank_gpus *all = weir__acquire(allocator, ranks, sizeof *all);
-    if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    bool any = setup != NULL && names_gpus(setup);
+    struct weir__rank_gpus *all = NULL;
+    if (status == WEIR_OK) {
+        all = weir__pool_take(&setup->pool, 2 * (size_t)ranks, sizeof *all);
+        status = all != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    }
+    if ((status = weir__world_agree(world, status, 0, "pipes", faults)) != WEIR_OK) return status;
+    bool any = names_gpus(setup);
     if (any) look(setup, &all[world->rank]);
-    int status = weir__world_gather(world, allocator, all, ranks * sizeof *all);
-    if (status != WEIR_OK)
-        weir_faults_add(faults, "%.200s", world->calls->reason(world->context));
-    else if (any)
-        status = keep(setup, all, ranks);
-    weir__release(allocator, all, ranks, sizeof *all);
-    return status;
+    status = weir__world_gather_in(world, all, all + ranks, ranks * sizeof *all, faults);
+    if (status != WEIR_OK || !any) return status;
+    for (uint32_t r = 0; r < ranks; r++) deal(all, ranks, r);
+    setup->gpus = all;
+    return WEIR_OK;
 }
 
 /* ---- what is said of it ---- */
