@@ -299,6 +299,25 @@ static void test_what_one_rank_refuses_all_do(void) {
     close_ranks(2);
 }
 
+/* No rank waits for one that has no memory. */
+static void test_any_allocation_that_fails_on_a_rank_ends_all(void) {
+    bool fired = true;
+    for (uint64_t k = 1; fired && !test_has_failed(); k++) {
+        struct engine_scarce scarce;
+        choose_pair();
+        how.no_launcher = true;
+        open_ranks(2);
+        engine_scarce_init(&scarce, k);
+        ranks[k % 2].options.allocator = &scarce.allocator;
+        EXPECT_STATUS(run_ranks(2, build), WEIR_OK);
+        fired = engine_scarce_fired(&scarce);
+        EXPECT_STATUS(ranks[k % 2].statuses[0], fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
+        EXPECT_STATUS(ranks[1 - k % 2].statuses[0], fired ? WEIR_ERR_PEER : WEIR_OK);
+        close_ranks(2);
+        if (test_has_failed()) printf("allocation %llu\n", (unsigned long long)k);
+    }
+}
+
 static void test_more_ranks_than_workers_are_refused(void) {
     choose_pair();
     open_ranks(3);
@@ -609,7 +628,9 @@ WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
                 TEST(a_failure_is_told_on_all_ranks_and_no_parameter_changes),
                 TEST(an_update_that_fails_tears_all_ranks),
                 TEST(ranks_that_build_different_pipes_are_refused),
-                TEST(what_one_rank_refuses_all_do), TEST(more_ranks_than_workers_are_refused),
+                TEST(what_one_rank_refuses_all_do),
+                TEST(any_allocation_that_fails_on_a_rank_ends_all),
+                TEST(more_ranks_than_workers_are_refused),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),
                 TEST(memory_stays_until_no_message_can_come),
                 TEST(numbers_that_are_of_something_else_are_an_error),

@@ -83,6 +83,7 @@ struct weir__ranks {
     bool gives;                  /**< it is over, nothing failed: replicas give each other what they
                                       update */
     struct weir__gate exchanged; /**< number of the last command whose exchange is over */
+    uint64_t *gathered; /**< [2 * ranks]: what they tell each other while the pipe is built */
     struct weir__rank_clock *clocks; /**< of all ranks, against rank 0's (ranks/events.c) */
     struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
     uint32_t event_capacity;         /**< … with room for so many */
@@ -114,6 +115,8 @@ uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__r
 /** Ports of a plan; opens the channels, and joins the GPUs, that it needs. Collective. */
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan,
                         struct weir_faults *faults);
+/** The room for what weir__ranks_meet finds. */
+int weir__ranks_take_clocks(struct weir_pipe *pipe);
 /** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
  * their clocks are from its own. Collective; blocks. */
 int weir__ranks_meet(struct weir_pipe *pipe);

@@ -237,15 +237,16 @@ static int poll_pairs(const struct weir__row_plan *plan, uint64_t until, enum jo
 }
 
 /* One failure ends it for all, for whom the failed rank's pairs would wait. */
-static int ask_all(struct weir_pipe *pipe, unsigned char *states, enum joining own,
-                   enum joining *all) {
+static int ask_all(struct weir_pipe *pipe, enum joining own, enum joining *all,
+                   struct weir_faults *faults) {
     const struct weir_world *world = pipe->ranks->world;
+    unsigned char *states = (unsigned char *)pipe->ranks->gathered;
     bool joined = true, failed = false;
     assert(own <= FAILED && world->rank < world->rank_count);
     memset(states, 0, world->rank_count);
     states[world->rank] = (unsigned char)own;
     int status =
-        weir__world_gather(world, pipe->setup.options.allocator, states, world->rank_count);
+        weir__world_gather_in(world, states, states + world->rank_count, world->rank_count, faults);
     for (uint32_t r = 0; r < world->rank_count; r++) {
         joined = joined && states[r] == JOINED;
         failed = failed || states[r] == FAILED;
@@ -255,15 +256,13 @@ static int ask_all(struct weir_pipe *pipe, unsigned char *states, enum joining o
 }
 
 static int join_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan, int status,
-                      struct weir_error *error) {
+                      struct weir_error *error, struct weir_faults *faults) {
     static const struct timespec slice = {.tv_nsec = 200000};
     uint64_t until = weir__now_ns() + JOIN_LIMIT_NS;
-    unsigned char *states = weir__pool_take(&pipe->setup.pool, pipe->ranks->world->rank_count, 1);
     enum joining own = status == WEIR_OK ? JOINING : FAILED, all = JOINING;
-    if (states == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     while (all == JOINING) {
         if (own == JOINING) status = poll_pairs(plan, until, &own, error);
-        int asked = ask_all(pipe, states, own, &all);
+        int asked = ask_all(pipe, own, &all, faults);
         if (asked != WEIR_OK) return asked;
         if (all == JOINING) (void)nanosleep(&slice, NULL);
     }
@@ -300,7 +299,7 @@ int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *pla
     int status = begin_pulse(pipe);
     if (status != WEIR_OK || !needs_pairs(pipe, plan)) return status;
     status = begin_pairs(pipe, plan, &error);
-    status = join_pairs(pipe, plan, status, &error);
+    status = join_pairs(pipe, plan, status, &error, faults);
     if (status != WEIR_OK && error.message[0] != '\0')
         weir_faults_add(faults, "rank %u: %.200s", pipe->ranks->world->rank, error.message);
     return weir__world_agree(pipe->ranks->world, status, 0, "pairs of GPUs", faults);
