@@ -65,7 +65,7 @@ struct weir__crossing {
     uint32_t heard;              /**< offers, of a send, or messages, of a receive, that came */
     uint32_t told;               /**< by NCCL: own words, of a send, or offers, that have ended */
     uint32_t closed;             /**< of which nothing is under way any more */
-    bool giving;                 /**< by NCCL: the message that comes next is being given */
+    bool giving;                 /**< by NCCL: the next message's call is made, and not over */
 };
 
 struct weir__rank_clock;
