@@ -168,31 +168,46 @@ const char *weir_pipe_exchange(const struct weir_pipe *pipe) {
 
 /* ---- pairs ---- */
 
-/* The sender's rank makes the id; the other gets it. Where this rank has failed before, an empty
- * one is sent. */
-static int share_id(struct weir_pipe *pipe, const struct weir__lane *lane, bool sends, int status,
-                    struct weir__nccl_id *id, struct weir_error *error) {
+static int receive_id(struct weir_pipe *pipe, const struct weir__lane *lane, uint32_t tag,
+                      struct weir__nccl_id *id, struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
     struct weir_arrival arrival = {0};
-    if (!sends) {
-        int got =
-            weir__world_receive(world, weir__rank_of(pipe, lane->from), id, sizeof *id, &arrival);
-        if (status != WEIR_OK || got != WEIR_OK) return status != WEIR_OK ? status : got;
-        return arrival.bytes == sizeof *id ? WEIR_OK : WEIR_ERR_PEER;
+    uint32_t peer = weir__rank_of(pipe, lane->from);
+    int status = weir__world_receive(world, peer, id, sizeof *id, &arrival);
+    if (status != WEIR_OK) return status;
+    if (arrival.tag != tag)
+        return weir__fail(error, WEIR_ERR_PEER,
+                          "rank %u is at something else: every rank must make the same calls, in "
+                          "one order",
+                          peer);
+    if (arrival.bytes == sizeof *id) return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_PEER, "rank %u makes no NCCL id", peer);
+}
+
+/* The sender's rank makes the id; the other gets it. Where this rank has failed before, an empty
+ * one is sent. */
+static int share_id(struct weir_pipe *pipe, const struct weir__lane *lane, uint32_t tag, int status,
+                    struct weir__nccl_id *id, struct weir_error *error) {
+    const struct weir_world *world = pipe->ranks->world;
+    if (world->rank != weir__rank_of(pipe, lane->from)) {
+        int got = receive_id(pipe, lane, tag, id, status == WEIR_OK ? error : NULL);
+        return status != WEIR_OK ? status : got;
     }
     int made = status == WEIR_OK ? weir__nccl_make_id(&pipe->ranks->nccl, id, error) : status;
-    int sent = weir__world_send(world, weir__rank_of(pipe, lane->worker), 0, id,
+    int sent = weir__world_send(world, weir__rank_of(pipe, lane->worker), tag, id,
                                 made == WEIR_OK ? sizeof *id : 0);
     return made != WEIR_OK ? made : sent;
 }
 
-static int begin_pair(struct weir_pipe *pipe, const struct weir__lane *lane,
-                      struct weir__copy_stream *stream, struct weir_error *error) {
+static int begin_pair(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
+                      struct weir_error *error) {
+    struct weir__copy_stream *stream = plan->bound.streams[lane];
+    uint32_t tag = weir__talk_tag(WEIR__TALK_PAIR, lane);
     struct weir__nccl_id id;
     assert(stream->pair == NULL && stream->device != NULL);
     bool opens = pipe->ranks->nccl.library == NULL;
     int opened = opens ? weir__nccl_open(&pipe->ranks->nccl, error) : WEIR_OK;
-    int status = share_id(pipe, lane, stream->sends, opened, &id, error);
+    int status = share_id(pipe, &plan->lanes[lane], tag, opened, &id, error);
     if (status != WEIR_OK) return status;
     return weir__nccl_pair_new(&pipe->ranks->nccl, stream->device, &id, !stream->sends,
                                &stream->pair, error);
@@ -202,13 +217,14 @@ static int begin_pair(struct weir_pipe *pipe, const struct weir__lane *lane,
  * still get their ids. */
 static int begin_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                        struct weir_error *error) {
+    struct weir_error later = {0}; /* than the first */
     int status = WEIR_OK;
     assert(plan->bound.streams != NULL || plan->lane_count == 0);
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         struct weir__copy_stream *stream = plan->bound.streams[l];
         if (!plan->lanes[l].of_ranks || stream == NULL || stream->pair != NULL) continue;
         if (stream->hop.device != NULL) continue;
-        int begun = begin_pair(pipe, &plan->lanes[l], stream, error);
+        int begun = begin_pair(pipe, plan, l, status == WEIR_OK ? error : &later);
         status = status != WEIR_OK ? status : begun;
     }
     return status;
