@@ -8,6 +8,8 @@
 #include "base/base.h"
 #include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
+#include "world/allreduce.h"
+#include "world/wait.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -326,6 +328,30 @@ static void test_more_ranks_than_workers_are_refused(void) {
     close_ranks(3);
 }
 
+/* Rank 1 talks of something else, in as many bytes. */
+static int gather_or_talk(void *context, struct weir_world *world) {
+    struct rank *rank = &((struct rank *)context)[world->rank];
+    uint64_t number = 1;
+    if (world->rank == 0) {
+        rank->statuses[0] = weir__world_gather(world, test_allocator(), &number, sizeof number,
+                                               &rank->results[0].error);
+        return WEIR_OK;
+    }
+    uint32_t tag = weir__talk_tag(WEIR__TALK_PLACE, sizeof number);
+    EXPECT_STATUS(world->calls->open(world->context, 1), WEIR_OK);
+    EXPECT_STATUS(weir__world_send(world, 0, tag, &number, sizeof number), WEIR_OK);
+    return weir__world_receive(world, 0, &number, sizeof number, NULL);
+}
+
+static void test_a_gather_that_meets_something_else_says_so(void) {
+    choose_pair();
+    open_ranks(2);
+    how.keeps_faults = true; /* its own message may be on its way when it fails */
+    EXPECT_STATUS(run_ranks(2, gather_or_talk), WEIR_OK);
+    expect_refused(0, WEIR_ERR_PEER, "another rank is at something else");
+    close_ranks(2);
+}
+
 /* ---- a world that fails ---- */
 
 static _Atomic uint32_t actions_named; /* that waited when a step failed */
@@ -631,6 +657,7 @@ WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
                 TEST(what_one_rank_refuses_all_do),
                 TEST(any_allocation_that_fails_on_a_rank_ends_all),
                 TEST(more_ranks_than_workers_are_refused),
+                TEST(a_gather_that_meets_something_else_says_so),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),
                 TEST(memory_stays_until_no_message_can_come),
                 TEST(numbers_that_are_of_something_else_are_an_error),

@@ -98,6 +98,7 @@ int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup
     assert(status != WEIR_OK || setup != NULL);
     uint32_t ranks = world->rank_count;
     struct weir__rank_gpus *all = NULL;
+    struct weir_error error = {0};
     if (status == WEIR_OK) {
         all = weir__pool_take(&setup->pool, 2 * (size_t)ranks, sizeof *all);
         status = all != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
@@ -105,7 +106,8 @@ int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup
     if ((status = weir__world_agree(world, status, 0, "pipes", faults)) != WEIR_OK) return status;
     bool any = names_gpus(setup);
     if (any) look(setup, &all[world->rank]);
-    status = weir__world_gather_in(world, all, all + ranks, ranks * sizeof *all, faults);
+    status = weir__world_gather_in(world, all, all + ranks, ranks * sizeof *all, &error);
+    if (status != WEIR_OK) weir_faults_add(faults, "%.200s", error.message);
     if (status != WEIR_OK || !any) return status;
     for (uint32_t r = 0; r < ranks; r++) deal(all, ranks, r);
     setup->gpus = all;
@@ -254,7 +256,7 @@ static int poll_pairs(const struct weir__row_plan *plan, uint64_t until, enum jo
 
 /* One failure ends it for all, for whom the failed rank's pairs would wait. */
 static int ask_all(struct weir_pipe *pipe, enum joining own, enum joining *all,
-                   struct weir_faults *faults) {
+                   struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
     unsigned char *states = (unsigned char *)pipe->ranks->gathered;
     bool joined = true, failed = false;
@@ -262,7 +264,7 @@ static int ask_all(struct weir_pipe *pipe, enum joining own, enum joining *all,
     memset(states, 0, world->rank_count);
     states[world->rank] = (unsigned char)own;
     int status =
-        weir__world_gather_in(world, states, states + world->rank_count, world->rank_count, faults);
+        weir__world_gather_in(world, states, states + world->rank_count, world->rank_count, error);
     for (uint32_t r = 0; r < world->rank_count; r++) {
         joined = joined && states[r] == JOINED;
         failed = failed || states[r] == FAILED;
@@ -272,13 +274,13 @@ static int ask_all(struct weir_pipe *pipe, enum joining own, enum joining *all,
 }
 
 static int join_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan, int status,
-                      struct weir_error *error, struct weir_faults *faults) {
+                      struct weir_error *error) {
     static const struct timespec slice = {.tv_nsec = 200000};
     uint64_t until = weir__now_ns() + JOIN_LIMIT_NS;
     enum joining own = status == WEIR_OK ? JOINING : FAILED, all = JOINING;
     while (all == JOINING) {
         if (own == JOINING) status = poll_pairs(plan, until, &own, error);
-        int asked = ask_all(pipe, own, &all, faults);
+        int asked = ask_all(pipe, own, &all, status == WEIR_OK ? error : NULL);
         if (asked != WEIR_OK) return asked;
         if (all == JOINING) (void)nanosleep(&slice, NULL);
     }
@@ -315,7 +317,7 @@ int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *pla
     int status = begin_pulse(pipe);
     if (status != WEIR_OK || !needs_pairs(pipe, plan)) return status;
     status = begin_pairs(pipe, plan, &error);
-    status = join_pairs(pipe, plan, status, &error, faults);
+    status = join_pairs(pipe, plan, status, &error);
     if (status != WEIR_OK && error.message[0] != '\0')
         weir_faults_add(faults, "rank %u: %.200s", pipe->ranks->world->rank, error.message);
     return weir__world_agree(pipe->ranks->world, status, 0, "pairs of GPUs", faults);
