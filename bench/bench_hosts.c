@@ -45,12 +45,12 @@ static const struct training_job unet = {
 
 void hosts_meet(const struct hosts *hosts) {
     unsigned char mark = 0;
-    bench_check(weir__world_gather(&hosts->world, NULL, &mark, 1), "hosts: meeting");
+    bench_check(weir__world_gather(&hosts->world, NULL, &mark, 1, NULL), "hosts: meeting");
 }
 
 void hosts_tell(const struct hosts *hosts, void *data, size_t bytes) {
     if (hosts->world.rank > 0) memset(data, 0, bytes);
-    bench_check(weir__world_gather(&hosts->world, NULL, data, bytes), "hosts: telling");
+    bench_check(weir__world_gather(&hosts->world, NULL, data, bytes, NULL), "hosts: telling");
 }
 
 /* Ranks of one name share a host. */
@@ -58,7 +58,7 @@ static void number_hosts(struct hosts *hosts) {
     char names[HOSTS_RANKS_MOST][sizeof hosts->world.host] = {0};
     uint32_t ranks = hosts->world.rank_count;
     memcpy(names[hosts->world.rank], hosts->world.host, sizeof names[0]);
-    bench_check(weir__world_gather(&hosts->world, NULL, names, sizeof names), "hosts: names");
+    bench_check(weir__world_gather(&hosts->world, NULL, names, sizeof names, NULL), "hosts: names");
     hosts->one_host = true;
     for (uint32_t r = 0; r < ranks; r++) {
         uint32_t first = 0;

@@ -177,17 +177,27 @@ int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint
 
 /* ---- telling all ---- */
 
-int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
-                       void *data, size_t bytes) {
+int weir__world_gather_in(const struct weir_world *world, void *data, void *room, size_t bytes,
+                          struct weir_error *error) {
     struct weir__allreduce exchange = {.own = data,
-                                       .other = weir__acquire(allocator, bytes, 1),
+                                       .other = room,
                                        .bytes = bytes,
                                        .merge = weir__allreduce_join,
                                        .tag = weir__talk_tag(WEIR__TALK_GATHER, bytes)};
-    assert(data != NULL && bytes > 0);
-    if (exchange.other == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    assert(data != NULL && room != NULL && bytes > 0);
     int status = weir__allreduce_wait(world, &exchange);
-    weir__release(allocator, exchange.other, bytes, 1);
+    if (status == WEIR_OK) return WEIR_OK;
+    return weir__fail(error, status, "%.200s", weir__allreduce_reason(world, &exchange));
+}
+
+int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                       void *data, size_t bytes, struct weir_error *error) {
+    void *room = weir__acquire(allocator, bytes, 1);
+    if (room == NULL)
+        return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "%s",
+                          weir_status_text(WEIR_ERR_OUT_OF_MEMORY));
+    int status = weir__world_gather_in(world, data, room, bytes, error);
+    weir__release(allocator, room, bytes, 1);
     return status;
 }
 

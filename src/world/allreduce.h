@@ -46,9 +46,13 @@ int weir__world_agree_among(const struct weir_world *world, uint32_t first, uint
                             uint64_t digest, const char *what, struct weir_faults *faults);
 
 /** Every rank comes with the same number of bytes, all 0 but for what it alone has to say; each
- * leaves with what all said. Collective; blocks. The world's failures, WEIR_ERR_OUT_OF_MEMORY. */
+ * leaves with what all said. Collective; blocks. The world's failures, and
+ * WEIR_ERR_OUT_OF_MEMORY; `error`, which may be NULL, says why. */
 int weir__world_gather(const struct weir_world *world, const struct weir_allocator *allocator,
-                       void *data, size_t bytes);
+                       void *data, size_t bytes, struct weir_error *error);
+/** The same in `room`, of as many bytes, so that it needs no memory. */
+int weir__world_gather_in(const struct weir_world *world, void *data, void *room, size_t bytes,
+                          struct weir_error *error);
 
 /** Every rank gets rank 0's number. Collective; blocks. The world's failures, for it needs no
  * memory; `world` may be NULL: the own number. */

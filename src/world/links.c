@@ -67,6 +67,7 @@ struct pair_side {
     uint32_t peer;
     unsigned char *out, *in;    /* of the largest size */
     struct weir__links_how how; /* with its defaults */
+    struct weir_error error;    /* of a gather */
 };
 
 /* Links are the last kind of talk. */
@@ -243,7 +244,8 @@ static int play(struct pair_side *side, uint32_t round, bool alone, struct weir_
         int status = WEIR_OK;
         if (alone && opponent(ranks, round, turn) <= turn) continue; /* no pair's lower rank */
         if (peer != world->rank && (!alone || lower == turn)) status = meet(side, costs);
-        if (status == WEIR_OK && alone) status = weir__world_gather(world, NULL, &mark, 1);
+        if (status == WEIR_OK && alone)
+            status = weir__world_gather(world, NULL, &mark, 1, &side->error);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -258,14 +260,17 @@ static int play_all(struct pair_side *side, struct weir_link_cost *costs) {
         if (status != WEIR_OK) return status;
     }
     return weir__world_gather(world, side->how.allocator, costs,
-                              (size_t)ranks * ranks * sizeof *costs);
+                              (size_t)ranks * ranks * sizeof *costs, &side->error);
 }
 
-static int fail(const struct weir_world *world, int status, struct weir_faults *faults) {
+/* `error` says why where it has a message. */
+static int fail(const struct weir_world *world, int status, const struct weir_error *error,
+                struct weir_faults *faults) {
     if (status == WEIR_OK) return status;
-    weir_faults_add(faults, "rank %u on %s cannot measure its links: %s", world->rank, world->host,
-                    status == WEIR_ERR_PEER ? world->calls->reason(world->context)
-                                            : weir_status_text(status));
+    const char *why =
+        status == WEIR_ERR_PEER ? world->calls->reason(world->context) : weir_status_text(status);
+    weir_faults_add(faults, "rank %u on %s cannot measure its links: %.200s", world->rank,
+                    world->host, error->message[0] != '\0' ? error->message : why);
     return status;
 }
 
@@ -292,7 +297,7 @@ int weir__links_measure(const struct weir_world *world, const struct weir__links
 out:
     weir__release(how->allocator, side.in, bytes, 1);
     weir__release(how->allocator, side.out, bytes, 1);
-    return fail(world, status, faults);
+    return fail(world, status, &side.error, faults);
 }
 
 /* ---- clocks ---- */
@@ -330,11 +335,13 @@ int weir__clock_compare(const struct weir_world *world, const struct weir__links
 int weir__clocks_compare(const struct weir_world *world, const struct weir__links_how *how,
                          struct weir__clock *clocks, struct weir_faults *faults) {
     size_t bytes = world->rank_count * sizeof *clocks;
+    struct weir_error error = {0};
     if (world->rank_count == 1) return WEIR_OK;
     int status = world->calls->open(world->context, 1);
     for (uint32_t r = 1; r < world->rank_count && status == WEIR_OK; r++)
         if (world->rank == 0 || world->rank == r)
             status = weir__clock_compare(world, how, r, CLOCK_ROUNDS, &clocks[r]);
-    if (status != WEIR_OK) return fail(world, status, faults);
-    return fail(world, weir__world_gather(world, how->allocator, clocks, bytes), faults);
+    if (status == WEIR_OK)
+        status = weir__world_gather(world, how->allocator, clocks, bytes, &error);
+    return fail(world, status, &error, faults);
 }

@@ -18,10 +18,11 @@ enum weir__talk {
     WEIR__TALK_GIFT,    /**< what one rank gives all, with its status in the number */
     WEIR__TALK_EVENTS,
     WEIR__TALK_PLACE,
-    WEIR__TALK_LINK,
+    WEIR__TALK_PAIR, /**< number: the lane */
+    WEIR__TALK_LINK, /**< stays the last */
     WEIR__TALK_KINDS
 };
-enum { WEIR__TALK_NUMBERS_MOST = 4096 };
+enum { WEIR__TALK_NUMBERS_MOST = 2048 };
 _Static_assert(WEIR__TALK_KINDS *WEIR__TALK_NUMBERS_MOST <= WEIR_TAG_MOST + 1, "tags have room");
 
 static inline uint32_t weir__talk_tag(enum weir__talk kind, uint64_t number) {

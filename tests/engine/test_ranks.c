@@ -8,6 +8,8 @@
 #include "base/base.h"
 #include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
+#include "world/allreduce.h"
+#include "world/wait.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -299,12 +301,55 @@ static void test_what_one_rank_refuses_all_do(void) {
     close_ranks(2);
 }
 
+/* No rank waits for one that has no memory. */
+static void test_any_allocation_that_fails_on_a_rank_ends_all(void) {
+    bool fired = true;
+    for (uint64_t k = 1; fired && !test_has_failed(); k++) {
+        struct engine_scarce scarce;
+        choose_pair();
+        how.no_launcher = true;
+        open_ranks(2);
+        engine_scarce_init(&scarce, k);
+        ranks[k % 2].options.allocator = &scarce.allocator;
+        EXPECT_STATUS(run_ranks(2, build), WEIR_OK);
+        fired = engine_scarce_fired(&scarce);
+        EXPECT_STATUS(ranks[k % 2].statuses[0], fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
+        EXPECT_STATUS(ranks[1 - k % 2].statuses[0], fired ? WEIR_ERR_PEER : WEIR_OK);
+        close_ranks(2);
+        if (test_has_failed()) printf("allocation %llu\n", (unsigned long long)k);
+    }
+}
+
 static void test_more_ranks_than_workers_are_refused(void) {
     choose_pair();
     open_ranks(3);
     EXPECT_STATUS(run_ranks(3, build), WEIR_OK);
     for (uint32_t r = 0; r < 3; r++) expect_refused(r, WEIR_ERR_CONFIG, "2 workers for 3 ranks");
     close_ranks(3);
+}
+
+/* Rank 1 talks of something else, in as many bytes. */
+static int gather_or_talk(void *context, struct weir_world *world) {
+    struct rank *rank = &((struct rank *)context)[world->rank];
+    uint64_t number = 1;
+    if (world->rank == 0) {
+        rank->statuses[0] = weir__world_gather(world, test_allocator(), &number, sizeof number,
+                                               &rank->results[0].error);
+        return WEIR_OK;
+    }
+    uint32_t tag = weir__talk_tag(WEIR__TALK_PLACE, sizeof number);
+    EXPECT_STATUS(world->calls->open(world->context, 1), WEIR_OK);
+    EXPECT_STATUS(weir__world_send(world, 0, tag, &number, sizeof number), WEIR_OK);
+    return weir__world_receive(world, 0, &number, sizeof number, NULL);
+}
+
+static void test_a_gather_that_meets_something_else_says_so(void) {
+    choose_pair();
+    open_ranks(2);
+    how.keeps_faults = true; /* its own message may be on its way when it fails */
+    EXPECT_STATUS(run_ranks(2, gather_or_talk), WEIR_OK);
+    expect_refused(0, WEIR_ERR_PEER, "another rank is at something else");
+    close_ranks(2);
 }
 
 /* ---- a world that fails ---- */
@@ -609,7 +654,10 @@ WEIR_TEST_SUITE(ranks, TEST(rank_0_shows_when_all_did_what_on_its_clock),
                 TEST(a_failure_is_told_on_all_ranks_and_no_parameter_changes),
                 TEST(an_update_that_fails_tears_all_ranks),
                 TEST(ranks_that_build_different_pipes_are_refused),
-                TEST(what_one_rank_refuses_all_do), TEST(more_ranks_than_workers_are_refused),
+                TEST(what_one_rank_refuses_all_do),
+                TEST(any_allocation_that_fails_on_a_rank_ends_all),
+                TEST(more_ranks_than_workers_are_refused),
+                TEST(a_gather_that_meets_something_else_says_so),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank),
                 TEST(memory_stays_until_no_message_can_come),
                 TEST(numbers_that_are_of_something_else_are_an_error),

@@ -7,7 +7,9 @@
  * and of NCCL failing in turn, and the world's; a peer that is gone.
  */
 #include "base/base.h"
+#include "device/nccl.h"
 #include "engine/engine_gpu.h"
+#include "engine/engine_ranks.h"
 #include "engine/threads_world.h"
 
 #include <pthread.h>
@@ -396,6 +398,69 @@ static void test_any_call_of_the_driver_or_nccl_that_fails_ends_all_ranks(void) 
     }
 }
 
+static int build(void *context, struct weir_world *world) {
+    struct weir_pipe *pipe = NULL;
+    (void)open_pipe(&((struct rank *)context)[world->rank], world, &pipe);
+    weir_pipe_destroy(pipe);
+    return WEIR_OK;
+}
+
+/* No rank waits for one that has no memory. */
+static void test_any_allocation_that_fails_on_a_rank_ends_all(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    bool fired = gpu != NULL;
+    for (uint64_t k = 1; fired && !test_has_failed(); k++) {
+        struct engine_scarce scarce;
+        choose_pair(gpu, "cuda", "cuda", 2);
+        how.no_launcher = true;
+        open_ranks(2);
+        engine_scarce_init(&scarce, k);
+        ranks[k % 2].options.allocator = &scarce.allocator;
+        EXPECT_STATUS(run_ranks(2, build), WEIR_OK);
+        fired = engine_scarce_fired(&scarce);
+        threads_world_destroy(last_world);
+        for (uint32_t r = 0; r < 2; r++) EXPECT((ranks[r].built != WEIR_OK) == fired);
+        engine_gpu_expect_clean(gpu);
+        close_ranks(2);
+        if (test_has_failed()) printf("allocation %llu\n", (unsigned long long)k);
+    }
+}
+
+/* A world of one rank, whose NCCL ids come with another tag. */
+static const struct weir_world_calls *whole_calls;
+
+static int send_odd(void *context, const struct weir_message *message,
+                    struct weir_request *request) {
+    struct weir_message sent = *message;
+    if (sent.channel == 0 && sent.bytes == sizeof(struct weir__nccl_id)) sent.tag ^= 1;
+    return whole_calls->send(context, &sent, request);
+}
+
+static int build_with_odd_ids(void *context, struct weir_world *world) {
+    struct weir_world odd = *world;
+    struct weir_world_calls calls = *world->calls;
+    if (world->rank == 0) whole_calls = world->calls;
+    calls.send = send_odd;
+    odd.calls = &calls;
+    return build(context, world->rank == 0 ? &odd : world);
+}
+
+static void test_an_nccl_id_that_is_of_something_else_is_refused(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    if (gpu == NULL) return;
+    choose_pair(gpu, "cuda", "cuda", 2);
+    how.no_launcher = true;
+    open_ranks(2);
+    EXPECT_STATUS(run_ranks(2, build_with_odd_ids), WEIR_OK);
+    threads_world_destroy(last_world);
+    for (uint32_t r = 0; r < 2; r++) {
+        EXPECT_STATUS(ranks[r].built, WEIR_ERR_PEER);
+        EXPECT_CONTAINS(ranks[r].fault, "rank 1: rank 0 is at something else");
+    }
+    engine_gpu_expect_clean(gpu);
+    close_ranks(2);
+}
+
 static void test_a_lost_peer_of_nccl_is_an_error_and_no_hang(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     for (uint64_t k = 1; gpu != NULL && k <= 48 && !test_has_failed(); k += 3) {
@@ -435,5 +500,7 @@ WEIR_TEST_SUITE(ranks_gpu, TEST(gpus_exchange_by_nccl_where_they_can_and_say_why
                 TEST(any_ranks_on_gpus_give_the_reference_bits),
                 TEST(a_failure_is_told_on_all_ranks_and_the_next_step_goes_on),
                 TEST(any_call_of_the_driver_or_nccl_that_fails_ends_all_ranks),
+                TEST(any_allocation_that_fails_on_a_rank_ends_all),
+                TEST(an_nccl_id_that_is_of_something_else_is_refused),
                 TEST(a_lost_peer_of_nccl_is_an_error_and_no_hang),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank))

@@ -5,9 +5,10 @@
  *
  * Calls of a non-blocking communicator are late: by the seed some of them end, and come into their
  * stream, only after as many questions for the communicator's state; what is recorded before that
- * comes first. Every call is a call of the driver that can be made to fail; a peer is lost when it
- * aborts, or by nccl_lose: then the other is told when it asks, and its stream waits until it
- * aborts as well. */
+ * comes first. The first message of a communicator connects it, and has not ended before the other
+ * rank has called for it as well. Every call is a call of the driver that can be made to fail; a
+ * peer is lost when it aborts, or by nccl_lose: then the other is told when it asks, and its stream
+ * waits until it aborts as well. */
 #include "fake_state.h"
 
 #include "device/nccl.h"
@@ -183,6 +184,11 @@ static void come(struct ncclComm *comm) {
     fake_submit(comm->to, op);
 }
 
+static bool connects(const struct ncclComm *comm) {
+    const struct ncclComm *peer = comm->peer;
+    return comm->coming != NULL && comm->given == 0 && peer->given == 0 && peer->coming == NULL;
+}
+
 int ncclCommGetAsyncError(struct ncclComm *comm, int *state) {
     int result = enter();
     *state = WEIR__NCCL_SUCCESS;
@@ -190,7 +196,7 @@ int ncclCommGetAsyncError(struct ncclComm *comm, int *state) {
     if (comm->failed) *state = WEIR__NCCL_INVALID_USAGE;
     if (comm->lost) *state = WEIR__NCCL_REMOTE_ERROR;
     if (*state != WEIR__NCCL_SUCCESS) return leave(result);
-    if (comm->peer == NULL || comm->late > 0) *state = WEIR__NCCL_IN_PROGRESS;
+    if (comm->peer == NULL || comm->late > 0 || connects(comm)) *state = WEIR__NCCL_IN_PROGRESS;
     if (comm->late > 0) comm->late--;
     if (*state == WEIR__NCCL_SUCCESS) come(comm);
     return leave(result);
@@ -235,7 +241,7 @@ static int give(struct ncclComm *comm, struct fake_op *op, const void *memory, b
     comm->to = on;
     comm->late = some();
     if (++messages_given == lose_at) comm->lost = comm->peer->lost = true;
-    if (comm->late > 0 || comm->lost) return WEIR__NCCL_IN_PROGRESS;
+    if (comm->late > 0 || comm->lost || connects(comm)) return WEIR__NCCL_IN_PROGRESS;
     come(comm);
     return WEIR__NCCL_SUCCESS;
 }

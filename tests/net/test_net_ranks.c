@@ -28,7 +28,8 @@ struct job {
     const char *load, *save;
     const char *odd_level; /* of rank 1, instead; NULL: as all */
     const char *odd_load, *odd_save;
-    bool beside; /* saves by copies, of which the last is not committed */
+    bool odd_dtype; /* of rank 1, that nets do not have */
+    bool beside;    /* saves by copies, of which the last is not committed */
     uint64_t held[RANKS_MAX];
     char said[RANKS_MAX][256];
     int statuses[RANKS_MAX];
@@ -87,6 +88,7 @@ static int run_rank(void *context, struct weir_world *world) {
     options.pipe.world = world;
     options.pipe.bind = "none";
     if (r == 1 && job->odd_level != NULL) options.level = job->odd_level;
+    if (r == 1 && job->odd_dtype) options.dtype = WEIR_I64;
     int status = weir_net_new(job->problem->model, &options, &faults, &net);
     if (status == WEIR_OK)
         status =
@@ -389,6 +391,21 @@ static void test_a_file_that_one_rank_lacks_is_loaded_by_none(void) {
     refuse_odd(NULL, "no/such/file", WEIR_ERR_PEER, "rank 1");
 }
 
+/* Before it has a pipe: what others would say to it there is not mixed with that. */
+static void test_a_net_that_one_rank_cannot_make_is_made_by_none(void) {
+    struct gpt gpt;
+    gpt_init(&gpt);
+    gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
+    gpt.job.odd_dtype = true;
+    const struct threads_options how = {
+        .ranks = 2, .seed = test_random_u64(), .delay = 10, .no_launcher = true};
+    EXPECT_STATUS(threads_world_once(&how, run_rank, &gpt.job), WEIR_OK);
+    EXPECT_STATUS(gpt.job.statuses[0], WEIR_ERR_PEER);
+    EXPECT_CONTAINS(gpt.job.said[0], "rank 1: --dtype i64 is not supported");
+    EXPECT_CONTAINS(gpt.job.said[1], "--dtype i64 is not supported");
+    gpt_clean_up(&gpt);
+}
+
 WEIR_TEST_SUITE(net_ranks, TEST(ranks_write_what_one_process_writes),
                 TEST(any_number_of_ranks_and_stages_goes_on),
                 TEST(copies_are_written_beside_training_and_then_committed),
@@ -396,4 +413,5 @@ WEIR_TEST_SUITE(net_ranks, TEST(ranks_write_what_one_process_writes),
                 TEST(a_save_that_one_rank_cannot_write_leaves_the_former),
                 TEST(a_folder_with_a_damaged_part_is_loaded_by_none),
                 TEST(ranks_by_other_levels_are_refused),
+                TEST(a_net_that_one_rank_cannot_make_is_made_by_none),
                 TEST(a_file_that_one_rank_lacks_is_loaded_by_none))

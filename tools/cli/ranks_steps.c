@@ -19,11 +19,7 @@ bool ranks_leads(const struct ranks *ranks) {
 int ranks_gather(struct ranks *ranks, void *data, size_t bytes) {
     const struct weir_world *world = ranks_world(ranks);
     assert(world != NULL);
-    int status = weir__world_gather(world, NULL, data, bytes);
-    if (status == WEIR_OK) return WEIR_OK;
-    return weir__fail(ranks->of.error, status, "%.200s",
-                      status == WEIR_ERR_OUT_OF_MEMORY ? weir_status_text(status)
-                                                       : world->calls->reason(world->context));
+    return weir__world_gather(world, NULL, data, bytes, ranks->of.error);
 }
 
 int ranks_share(struct ranks *ranks, void *data, size_t bytes) {

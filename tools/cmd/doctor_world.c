@@ -95,6 +95,7 @@ static int measure(struct doctor_world *doctor, struct weir_faults *faults) {
 int doctor_world_look(struct doctor_world *doctor, const struct weir__machine_facts *facts,
                       const char *level, struct weir_faults *problems, struct weir_faults *faults) {
     size_t count = doctor->world.rank_count;
+    struct weir_error error = {0};
     if (!doctor_world_has_others(doctor)) return WEIR_OK;
     doctor->ranks = calloc(count, sizeof *doctor->ranks);
     doctor->costs = calloc(count * count, sizeof *doctor->costs);
@@ -103,7 +104,9 @@ int doctor_world_look(struct doctor_world *doctor, const struct weir__machine_fa
     int status = doctor_world_agree(doctor, room ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY, faults);
     if (status != WEIR_OK) return status;
     describe_self(doctor, facts, level, &doctor->ranks[doctor->world.rank]);
-    status = weir__world_gather(&doctor->world, NULL, doctor->ranks, count * sizeof *doctor->ranks);
+    status = weir__world_gather(&doctor->world, NULL, doctor->ranks, count * sizeof *doctor->ranks,
+                                &error);
+    if (status != WEIR_OK) weir_faults_add(faults, "%.200s", error.message);
     if (status != WEIR_OK) return status;
     compare(doctor, offsetof(struct doctor_rank, weir), "version", problems);
     compare(doctor, offsetof(struct doctor_rank, level), "kernels of level", problems);

@@ -301,14 +301,13 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
                  weir__is_sized(options->world->calls);
     const struct weir_world *world = sound ? options->world : NULL;
     struct weir_pipe *pipe = weir__acquire(options->allocator, 1, sizeof *pipe);
-    if (pipe == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__setup_init(&pipe->setup, options, faults);
-    int surveyed = weir__ranks_survey(world, status == WEIR_OK ? &pipe->setup : NULL, faults);
-    if (status != WEIR_OK || surveyed != WEIR_OK) {
-        if (status == WEIR_OK) weir__setup_clean_up(&pipe->setup);
+    if (pipe == NULL) return weir__ranks_survey(world, NULL, WEIR_ERR_OUT_OF_MEMORY, faults);
+    int made = weir__setup_init(&pipe->setup, options, faults);
+    int status = weir__ranks_survey(world, &pipe->setup, made, faults);
+    if (status != WEIR_OK) {
+        if (made == WEIR_OK) weir__setup_clean_up(&pipe->setup);
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
-        return surveyed != WEIR_OK ? surveyed
-                                   : weir__world_agree(world, status, 0, "pipes", faults);
+        return status;
     }
     status = build(pipe, options, faults);
     status = weir__ranks_agree(world, pipe, status, 0,

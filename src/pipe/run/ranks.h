@@ -65,7 +65,7 @@ struct weir__crossing {
     uint32_t heard;              /**< offers, of a send, or messages, of a receive, that came */
     uint32_t told;               /**< by NCCL: own words, of a send, or offers, that have ended */
     uint32_t closed;             /**< of which nothing is under way any more */
-    bool giving;                 /**< by NCCL: the message that comes next is being given */
+    bool giving;                 /**< by NCCL: the next message's call is made, and not over */
 };
 
 struct weir__rank_clock;
@@ -83,6 +83,7 @@ struct weir__ranks {
     bool gives;                  /**< it is over, nothing failed: replicas give each other what they
                                       update */
     struct weir__gate exchanged; /**< number of the last command whose exchange is over */
+    uint64_t *gathered; /**< [2 * ranks]: what they tell each other while the pipe is built */
     struct weir__rank_clock *clocks; /**< of all ranks, against rank 0's (ranks/events.c) */
     struct weir_trace_event *events; /**< of a worker's step, on their way to rank 0 … */
     uint32_t event_capacity;         /**< … with room for so many */
@@ -93,10 +94,11 @@ struct weir__ranks {
     char exchange_text[256];         /**< for weir_pipe_exchange */
 };
 
-/** What GPUs all ranks have, and which are this one's, into setup->gpus, which stays NULL where the
- * options name none: before the pipe is built. A rank whose options were refused comes without a
- * setup. `world` may be NULL. Collective; blocks. */
-int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup,
+/** Whether all ranks come with WEIR_OK, as weir__world_agree; and then what GPUs they have, and
+ * which are this one's, into setup->gpus, which stays NULL where the options name none: before the
+ * pipe is built. `world` may be NULL: the own status; `setup` where that is a failure. Collective;
+ * blocks. */
+int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup, int status,
                        struct weir_faults *faults);
 /** Makes the pairs that a plan's lanes need and that are not there. Collective; blocks. */
 int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *plan,
@@ -113,6 +115,8 @@ uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__r
 /** Ports of a plan; opens the channels, and joins the GPUs, that it needs. Collective. */
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan,
                         struct weir_faults *faults);
+/** The room for what weir__ranks_meet finds. */
+int weir__ranks_take_clocks(struct weir_pipe *pipe);
 /** When all ranks have built the pipe: rank 0 learns where the others' workers are, and how far
  * their clocks are from its own. Collective; blocks. */
 int weir__ranks_meet(struct weir_pipe *pipe);

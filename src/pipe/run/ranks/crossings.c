@@ -5,11 +5,12 @@
  * from there when that is done; a receive comes to a slot, and is copied from there.
  *
  * By NCCL: the receiver offers a place on the world when the plan's memory is free, the sender
- * gives its stream the send when it has heard that and its producer was given, and says so; then
- * the receiver gives its stream the receive. So of each two both are given or none, and what
- * streams were given always ends: they never wait for what some thread has yet to do, which may
- * have failed. Kernels of NCCL do not wait on a GPU for a peer that is steps behind, either. What
- * they say carries step, place and bytes, and an empty word is that of a rank that has failed.
+ * makes its call when it has heard that and its producer was given, and says so at once; then the
+ * receiver makes its own. So of each two both are made or none, and what streams were given always
+ * ends: they never wait for what some thread has yet to do, which may have failed. Nobody waits in
+ * a call: NCCL ends a pair's first ones only when it has connected the two, for which both must be
+ * made. Kernels of NCCL do not wait on a GPU for a peer that is steps behind, either. What they say
+ * carries step, place and bytes, and an empty word is that of a rank that has failed.
  *
  * A lane's messages are in its plan's order on either side, as all lanes' are, and the actions
  * that they lie between are one order of the whole step: so no two wait for each other. */
@@ -333,26 +334,36 @@ static int hear_offers(struct going *g) {
     return WEIR_OK;
 }
 
-/* A rank that has failed needs no offer to say so. */
-static int send_next(struct going *g, bool *given) {
+/* Once the call is made: NCCL may not end it before the receiver's is made too, as when the two
+ * connect. A rank that has failed needs no offer to say so. */
+static int say_next(struct going *g, bool *said) {
     struct weir__crossing *crossing = g->crossing;
+    uint32_t place = g->given;
     bool failed;
-    assert(g->port->begun == g->given && g->given < g->count);
-    *given = false;
-    if (!crossing->giving) {
-        if (!may_begin(g, g->given, &failed) || (!failed && g->given >= crossing->heard))
-            return WEIR_OK;
-        crossing->empty[g->given] = failed;
-        crossing->sizes[g->given] = copy_at(g, g->given)->bytes;
-        if (!failed) g->port->whole = g->given + 1;
-    }
-    int status = give_pair(g, given);
-    if (status != WEIR_OK || !*given) return status;
-    status = begin_message(g, g->given, &crossing->sizes[g->given],
-                           crossing->empty[g->given] ? 0 : sizeof *crossing->sizes);
+    assert(g->port->begun == place && place < g->count && !crossing->giving);
+    *said = false;
+    if (!may_begin(g, place, &failed) || (!failed && place >= crossing->heard)) return WEIR_OK;
+    crossing->empty[place] = failed;
+    crossing->sizes[place] = copy_at(g, place)->bytes;
+    if (!failed) g->port->whole = place + 1;
+    int status = failed ? WEIR_OK : begin_pair(g, place);
     if (status != WEIR_OK) return status;
-    g->port->begun = ++g->given;
+    status = begin_message(g, place, &crossing->sizes[place], failed ? 0 : sizeof *crossing->sizes);
+    if (status != WEIR_OK) return status;
+    g->port->begun = place + 1;
+    *said = true;
     return WEIR_OK;
+}
+
+static int send_next(struct going *g, bool *given) {
+    bool said = g->port->begun > g->given;
+    assert(g->port->begun - g->given <= 1 && g->given < g->count);
+    *given = false;
+    int status = said ? WEIR_OK : say_next(g, &said);
+    if (status != WEIR_OK || !said) return status;
+    status = give_pair(g, given);
+    g->given += *given;
+    return status;
 }
 
 /* Own words must be asked for, or they may never come: progress is in calls alone. */
@@ -379,7 +390,7 @@ static int send_by_nccl(struct going *g) {
     assert(g->port->sends && g->crossing->stream->pair != NULL);
     int status = hear_offers(g);
     while (status == WEIR_OK && given && g->given < g->count) status = send_next(g, &given);
-    return status == WEIR_OK ? end_words(g, g->port->requests, g->given) : status;
+    return status == WEIR_OK ? end_words(g, g->port->requests, g->port->begun) : status;
 }
 
 static int hear_words(struct going *g) {

@@ -70,15 +70,23 @@ static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
 
 /* ---- meeting ---- */
 
-static int take_clocks(struct weir_pipe *pipe) {
+int weir__ranks_take_clocks(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     uint32_t count = ranks->world->rank_count;
-    uint64_t *kernels = weir__pool_take(&pipe->setup.pool, count, sizeof *kernels);
+    assert(ranks->gathered == NULL && ranks->clocks == NULL);
+    ranks->gathered = weir__pool_take(&pipe->setup.pool, 2 * (size_t)count, sizeof(uint64_t));
     ranks->clocks = weir__pool_take(&pipe->setup.pool, count, sizeof *ranks->clocks);
-    if (kernels == NULL || ranks->clocks == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    return pipe->setup.pool.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+}
+
+static int find_clocks(struct weir_pipe *pipe) {
+    struct weir__ranks *ranks = pipe->ranks;
+    uint32_t count = ranks->world->rank_count;
+    uint64_t *kernels = ranks->gathered;
+    memset(kernels, 0, count * sizeof *kernels);
     kernels[ranks->world->rank] = kernel_of(ranks->world);
-    int status = weir__world_gather(ranks->world, pipe->setup.options.allocator, kernels,
-                                    count * sizeof *kernels);
+    int status = weir__world_gather_in(ranks->world, kernels, kernels + count,
+                                       count * sizeof *kernels, NULL);
     for (uint32_t r = 0; r < count; r++) ranks->clocks[r].kernel = kernels[r];
     for (uint32_t r = 1; r < count && status == WEIR_OK; r++)
         if (!shares_clock(ranks, r)) status = compare_with(ranks, r);
@@ -119,8 +127,8 @@ static int tell_places(struct weir_pipe *pipe) {
 
 int weir__ranks_meet(struct weir_pipe *pipe) {
     if (pipe->ranks == NULL) return WEIR_OK;
-    assert(pipe->ranks->clocks == NULL); /* once */
-    int status = take_clocks(pipe);
+    assert(pipe->ranks->clocks != NULL);
+    int status = find_clocks(pipe);
     return status != WEIR_OK ? status : tell_places(pipe);
 }
 

@@ -92,31 +92,26 @@ static bool names_gpus(const struct weir__setup *setup) {
     return any;
 }
 
-static int keep(struct weir__setup *setup, struct weir__rank_gpus *all, uint32_t ranks) {
-    struct weir__rank_gpus *kept = weir__pool_take(&setup->pool, ranks, sizeof *kept);
-    if (kept == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t r = 0; r < ranks; r++) deal(all, ranks, r);
-    memcpy(kept, all, ranks * sizeof *kept);
-    setup->gpus = kept;
-    return WEIR_OK;
-}
-
-int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup,
+int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup, int status,
                        struct weir_faults *faults) {
-    if (world == NULL || world->rank >= world->rank_count) return WEIR_OK;
-    const struct weir_allocator *allocator = setup != NULL ? setup->options.allocator : NULL;
+    if (world == NULL || world->rank >= world->rank_count) return status;
+    assert(status != WEIR_OK || setup != NULL);
     uint32_t ranks = world->rank_count;
-    struct weir__rank_gpus *all = weir__acquire(allocator, ranks, sizeof *all);
-    if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    bool any = setup != NULL && names_gpus(setup);
+    struct weir__rank_gpus *all = NULL;
+    struct weir_error error = {0};
+    if (status == WEIR_OK) {
+        all = weir__pool_take(&setup->pool, 2 * (size_t)ranks, sizeof *all);
+        status = all != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    }
+    if ((status = weir__world_agree(world, status, 0, "pipes", faults)) != WEIR_OK) return status;
+    bool any = names_gpus(setup);
     if (any) look(setup, &all[world->rank]);
-    int status = weir__world_gather(world, allocator, all, ranks * sizeof *all);
-    if (status != WEIR_OK)
-        weir_faults_add(faults, "%.200s", world->calls->reason(world->context));
-    else if (any)
-        status = keep(setup, all, ranks);
-    weir__release(allocator, all, ranks, sizeof *all);
-    return status;
+    status = weir__world_gather_in(world, all, all + ranks, ranks * sizeof *all, &error);
+    if (status != WEIR_OK) weir_faults_add(faults, "%.200s", error.message);
+    if (status != WEIR_OK || !any) return status;
+    for (uint32_t r = 0; r < ranks; r++) deal(all, ranks, r);
+    setup->gpus = all;
+    return WEIR_OK;
 }
 
 /* ---- what is said of it ---- */
@@ -175,31 +170,46 @@ const char *weir_pipe_exchange(const struct weir_pipe *pipe) {
 
 /* ---- pairs ---- */
 
-/* The sender's rank makes the id; the other gets it. Where this rank has failed before, an empty
- * one is sent. */
-static int share_id(struct weir_pipe *pipe, const struct weir__lane *lane, bool sends, int status,
-                    struct weir__nccl_id *id, struct weir_error *error) {
+static int receive_id(struct weir_pipe *pipe, const struct weir__lane *lane, uint32_t tag,
+                      struct weir__nccl_id *id, struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
     struct weir_arrival arrival = {0};
-    if (!sends) {
-        int got =
-            weir__world_receive(world, weir__rank_of(pipe, lane->from), id, sizeof *id, &arrival);
-        if (status != WEIR_OK || got != WEIR_OK) return status != WEIR_OK ? status : got;
-        return arrival.bytes == sizeof *id ? WEIR_OK : WEIR_ERR_PEER;
+    uint32_t peer = weir__rank_of(pipe, lane->from);
+    int status = weir__world_receive(world, peer, id, sizeof *id, &arrival);
+    if (status != WEIR_OK) return status;
+    if (arrival.tag != tag)
+        return weir__fail(error, WEIR_ERR_PEER,
+                          "rank %u is at something else: every rank must make the same calls, in "
+                          "one order",
+                          peer);
+    if (arrival.bytes == sizeof *id) return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_PEER, "rank %u makes no NCCL id", peer);
+}
+
+/* The sender's rank makes the id; the other gets it. Where this rank has failed before, an empty
+ * one is sent. */
+static int share_id(struct weir_pipe *pipe, const struct weir__lane *lane, uint32_t tag, int status,
+                    struct weir__nccl_id *id, struct weir_error *error) {
+    const struct weir_world *world = pipe->ranks->world;
+    if (world->rank != weir__rank_of(pipe, lane->from)) {
+        int got = receive_id(pipe, lane, tag, id, status == WEIR_OK ? error : NULL);
+        return status != WEIR_OK ? status : got;
     }
     int made = status == WEIR_OK ? weir__nccl_make_id(&pipe->ranks->nccl, id, error) : status;
-    int sent = weir__world_send(world, weir__rank_of(pipe, lane->worker), 0, id,
+    int sent = weir__world_send(world, weir__rank_of(pipe, lane->worker), tag, id,
                                 made == WEIR_OK ? sizeof *id : 0);
     return made != WEIR_OK ? made : sent;
 }
 
-static int begin_pair(struct weir_pipe *pipe, const struct weir__lane *lane,
-                      struct weir__copy_stream *stream, struct weir_error *error) {
+static int begin_pair(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
+                      struct weir_error *error) {
+    struct weir__copy_stream *stream = plan->bound.streams[lane];
+    uint32_t tag = weir__talk_tag(WEIR__TALK_PAIR, lane);
     struct weir__nccl_id id;
     assert(stream->pair == NULL && stream->device != NULL);
     bool opens = pipe->ranks->nccl.library == NULL;
     int opened = opens ? weir__nccl_open(&pipe->ranks->nccl, error) : WEIR_OK;
-    int status = share_id(pipe, lane, stream->sends, opened, &id, error);
+    int status = share_id(pipe, &plan->lanes[lane], tag, opened, &id, error);
     if (status != WEIR_OK) return status;
     return weir__nccl_pair_new(&pipe->ranks->nccl, stream->device, &id, !stream->sends,
                                &stream->pair, error);
@@ -209,13 +219,14 @@ static int begin_pair(struct weir_pipe *pipe, const struct weir__lane *lane,
  * still get their ids. */
 static int begin_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                        struct weir_error *error) {
+    struct weir_error later = {0}; /* than the first */
     int status = WEIR_OK;
     assert(plan->bound.streams != NULL || plan->lane_count == 0);
     for (uint32_t l = 0; l < plan->lane_count; l++) {
         struct weir__copy_stream *stream = plan->bound.streams[l];
         if (!plan->lanes[l].of_ranks || stream == NULL || stream->pair != NULL) continue;
         if (stream->hop.device != NULL) continue;
-        int begun = begin_pair(pipe, &plan->lanes[l], stream, error);
+        int begun = begin_pair(pipe, plan, l, status == WEIR_OK ? error : &later);
         status = status != WEIR_OK ? status : begun;
     }
     return status;
@@ -244,15 +255,16 @@ static int poll_pairs(const struct weir__row_plan *plan, uint64_t until, enum jo
 }
 
 /* One failure ends it for all, for whom the failed rank's pairs would wait. */
-static int ask_all(struct weir_pipe *pipe, unsigned char *states, enum joining own,
-                   enum joining *all) {
+static int ask_all(struct weir_pipe *pipe, enum joining own, enum joining *all,
+                   struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
+    unsigned char *states = (unsigned char *)pipe->ranks->gathered;
     bool joined = true, failed = false;
     assert(own <= FAILED && world->rank < world->rank_count);
     memset(states, 0, world->rank_count);
     states[world->rank] = (unsigned char)own;
     int status =
-        weir__world_gather(world, pipe->setup.options.allocator, states, world->rank_count);
+        weir__world_gather_in(world, states, states + world->rank_count, world->rank_count, error);
     for (uint32_t r = 0; r < world->rank_count; r++) {
         joined = joined && states[r] == JOINED;
         failed = failed || states[r] == FAILED;
@@ -265,12 +277,10 @@ static int join_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                       struct weir_error *error) {
     static const struct timespec slice = {.tv_nsec = 200000};
     uint64_t until = weir__now_ns() + JOIN_LIMIT_NS;
-    unsigned char *states = weir__pool_take(&pipe->setup.pool, pipe->ranks->world->rank_count, 1);
     enum joining own = status == WEIR_OK ? JOINING : FAILED, all = JOINING;
-    if (states == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     while (all == JOINING) {
         if (own == JOINING) status = poll_pairs(plan, until, &own, error);
-        int asked = ask_all(pipe, states, own, &all);
+        int asked = ask_all(pipe, own, &all, status == WEIR_OK ? error : NULL);
         if (asked != WEIR_OK) return asked;
         if (all == JOINING) (void)nanosleep(&slice, NULL);
     }

@@ -52,7 +52,7 @@ int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults) {
     while (ranks->end < pipe->worker_count && weir__rank_of(pipe, ranks->end) <= world->rank)
         ranks->first += weir__rank_of(pipe, ranks->end++) < world->rank;
     assert(ranks->first < ranks->end);
-    return WEIR_OK;
+    return weir__ranks_take_clocks(pipe);
 }
 
 /* What is under way when a world broke must not write into memory that is given back. */
