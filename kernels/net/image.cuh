@@ -70,7 +70,9 @@ __device__ __forceinline__ int32_t first_over(int32_t at, int32_t padding, int32
 }
 __device__ __forceinline__ int32_t end_over(int32_t at, int32_t padding, int32_t outputs,
                                             const struct weir__cuda_divisor &stride) {
-    return smaller_of(static_cast<int32_t>(divide(static_cast<uint32_t>(at + padding), stride)) + 1,
+    const int32_t last = at + padding; /* < 0: before all windows, where the padding crops */
+    if (last < 0) return 0;
+    return smaller_of(static_cast<int32_t>(divide(static_cast<uint32_t>(last), stride)) + 1,
                       outputs);
 }
 
