@@ -46,7 +46,7 @@ struct threads_options {
     bool no_launcher;              /**< a rank that ends with a failure does not end the others */
     bool keeps_faults;             /**< they do not fail the test: it looks at them itself */
 };
-enum { THREADS_LIMIT_S = 20 };
+enum { THREADS_LIMIT_S = 60 };
 
 struct threads_counts {
     uint64_t sent, received, cancelled;
