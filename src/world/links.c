@@ -341,7 +341,7 @@ int weir__clocks_compare(const struct weir_world *world, const struct weir__link
     for (uint32_t r = 1; r < world->rank_count && status == WEIR_OK; r++)
         if (world->rank == 0 || world->rank == r)
             status = weir__clock_compare(world, how, r, CLOCK_ROUNDS, &clocks[r]);
-    if (status == WEIR_OK)
-        status = weir__world_gather(world, how->allocator, clocks, bytes, &error);
+    if (status != WEIR_OK) return fail(world, status, &error, faults);
+    status = weir__world_gather(world, how->allocator, clocks, bytes, &error);
     return fail(world, status, &error, faults);
 }
