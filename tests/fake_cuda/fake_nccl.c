@@ -255,7 +255,7 @@ int ncclSend(const void *data, size_t count, int type, int peer, struct ncclComm
     op->from = data;
     op->bytes = count;
     result = give(comm, op, data, false, type, peer, stream);
-    if (comm->coming != op && op->message == NULL) free(op);
+    if (result != WEIR__NCCL_SUCCESS && result != WEIR__NCCL_IN_PROGRESS) free(op);
     return leave(result);
 }
 
@@ -268,7 +268,7 @@ int ncclRecv(void *data, size_t count, int type, int peer, struct ncclComm *comm
     op->to = data;
     op->bytes = count;
     result = give(comm, op, data, true, type, peer, stream);
-    if (comm->coming != op && op->message == NULL) free(op);
+    if (result != WEIR__NCCL_SUCCESS && result != WEIR__NCCL_IN_PROGRESS) free(op);
     return leave(result);
 }
 
