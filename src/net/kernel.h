@@ -58,6 +58,17 @@
  * - rms_norm: x (M, C), weight (C)? -> y (M, C), rstd (M) = 1 / sqrt(the squares' mean + eps);
  *   rms_norm_grad_input: dy, x (M, C), rstd (M), weight (C)? -> dx (M, C); rms_norm_grad_weight:
  *   dy, x, rstd -> dweight (C) acc. has_bias says that the weight is there
+ * - residual_mix: weight (C), query (C), S sources x_s (M, C) -> y (M, C), share (M, S), rstd (M, S):
+ *   to each token's S vectors one head of attention, whose keys are rms_norm(x_s) with `weight`,
+ *   whose query is `query`, and whose values are the sources: share = softmax over s of query .
+ *   key_s, y = sum of share_s * x_s (block attention residuals, arXiv 2603.15031)
+ * - residual_mix_grad: dy (M, C), share, rstd (M, S), weight, query, S sources x_s, S sums d_s (M,
+ *   C) or NULL each -> pull (M, C), S gradients dx_s (M, C) = d_s + the source's, which is made
+ *   first; d_s is what its other readers gave. With k_s = share_s * (dy . x_s - the mean of dy .
+ *   x_t by shares): pull = sum of k_s * rstd_s * x_s, of parameters' dtype; dx_s may have d_s's
+ *   memory
+ * - residual_mix_grad_weight: pull (M, C), weight, query -> dweight (C) acc = query * the sum of
+ *   pull over M, dquery (C) acc = weight * that sum
  * - attention: qkv (R, T, 3C): per token q, k, v, each (heads, C / heads) -> y (R, T, C),
  *   lse (R, heads, T). A query sees the keys up to its own, or, with sees_all, all; scores / sqrt(C
  *   / heads); never more than a block of scores in workspace. lse = log of the sum of exp of the
@@ -183,6 +194,9 @@
     X(rms_norm)                                                                                    \
     X(rms_norm_grad_input)                                                                         \
     X(rms_norm_grad_weight)                                                                        \
+    X(residual_mix)                                                                                \
+    X(residual_mix_grad)                                                                           \
+    X(residual_mix_grad_weight)                                                                    \
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
     X(softmax)                                                                                     \
@@ -252,6 +266,8 @@ enum weir__op_code {
         WEIR__OP_COUNT
 };
 
+#define WEIR__SOURCES_MAX 64
+
 struct weir__plane {
     int64_t height, width;
 };
@@ -278,6 +294,7 @@ struct weir__op_shape {
     int64_t width;    /**< C, V of cross_entropy, N of element-wise ops: all elements of a
                            row, whatever `tokens` */
     int64_t heads;
+    int64_t sources; /**< S of residual_mix, 1 to WEIR__SOURCES_MAX */
     int64_t table; /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
     bool weight_in_out; /**< GPT-2's Conv1D layout */

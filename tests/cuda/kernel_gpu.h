@@ -7,7 +7,7 @@
 
 #include "device/device.h"
 
-enum { KERNEL_GPU_BUFFERS = 16 };
+enum { KERNEL_GPU_BUFFERS = 24 };
 
 struct kernel_gpu {
     struct weir__device *device;

@@ -4,7 +4,7 @@
 Run by hand with a Python that has torch and safetensors: python tests/golden/make_ops.py
 The tests read the file and need no Python.
 
-A case is `op/number`. Its tensors: `shape` (the integers in SHAPE's order, the planes, sees_all), `reals` (eps, p, loss
+A case is `op/number`. Its tensors: `shape` (the integers in SHAPE's order, the planes, those of LAST), `reals` (eps, p, loss
 weight, slope), `in0` … and `out0` … in the order of kernel.h; of ops with a cache `places` (each
 row's sequence, then each row's place) and, where it is written, `cache` before the call and after
 it as the last output. Inputs are numbers that f32 has too; residuals (what a gradient takes from
@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 PLANES = "in_plane out_plane kernel stride padding".split()
 SHAPE = ("rows tokens in out width heads table ignore_index weight_in_out has_bias gelu_tanh "
          "groups count_padding adaptive").split()
+LAST = ("sees_all", "sources")
 SEQUENCES = 3
 torch.manual_seed(20240607)
 tensors, counts = {}, {}
@@ -32,10 +33,10 @@ def case(op, shape, ins, outs, eps=0.0, p=0.0, weight=1.0, slope=0.0, **more):
     name = f"{op}/{counts.setdefault(op, 0)}"
     counts[op] += 1
     shape = {"ignore_index": -100, **shape}
-    assert set(shape) <= {*SHAPE, *PLANES, "sees_all"}
+    assert set(shape) <= {*SHAPE, *PLANES, *LAST}
     tensors[f"{name}/shape"] = torch.tensor(
         [int(shape.get(k, 0)) for k in SHAPE] + [n for k in PLANES for n in shape.get(k, (0, 0))] +
-        [int(shape.get("sees_all", 0))])
+        [int(shape.get(k, 0)) for k in LAST])
     tensors[f"{name}/reals"] = torch.tensor([eps, p, weight, slope], dtype=torch.float64)
     for key, value in more.items():
         tensors[f"{name}/{key}"] = value.detach().clone().contiguous()
@@ -96,6 +97,25 @@ def layer_norm(rows, tokens, width, eps):
     residuals = [dy, x, mean.flatten(), rstd.flatten()]
     case("layer_norm_grad_input", shape, residuals + [weight], [dx], eps=eps)
     case("layer_norm_grad_weight", shape, residuals, [dweight, dbias], eps=eps)
+
+
+def residual_mix(rows, tokens, width, sources):
+    m, eps = rows * tokens, 1e-6
+    weight, query, dy = random(width), random(width), random(m, width)
+    x = [random(m, width) for _ in range(sources)]
+    stack = torch.stack(x, 1)
+    rstd = torch.rsqrt((stack * stack).mean(2) + eps)
+    logits = F.rms_norm(stack, (width,), weight, eps) @ query
+    share = logits.softmax(1)
+    y = (share[:, :, None] * stack).sum(1)
+    shape = {"rows": rows, "tokens": tokens, "width": width, "sources": sources}
+    case("residual_mix", shape, [weight, query] + x, [y, share, rstd], eps=eps)
+    dlogits, dweight, dquery, *dx = gradients(y, dy, logits, weight, query, *x)
+    pull = ((dlogits * rstd)[:, :, None] * stack).sum(1)
+    sums = [random(m, width) if s % 2 == 0 else torch.zeros(0) for s in range(sources)]
+    dx = [d + e if e.numel() else d for d, e in zip(dx, sums)]
+    case("residual_mix_grad", shape, [dy, share, rstd, weight, query] + x + sums, [pull] + dx, eps=eps)
+    case("residual_mix_grad_weight", shape, [pull, weight, query], [dweight, dquery], eps=eps)
 
 
 def rms_norm(rows, tokens, width, affine, eps):
@@ -494,6 +514,9 @@ rms_norm(2, 2, 70, True, 0.1)
 batch_norm(2, 3, (5, 7), True, 1e-5)
 batch_norm(3, 17, (3, 4), False, 1e-2)
 batch_norm(4, 33, (1, 1), True, 0.25)
+residual_mix(2, 3, 7, 3)
+residual_mix(1, 4, 33, 1)
+residual_mix(2, 2, 70, 4)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})

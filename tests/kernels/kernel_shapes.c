@@ -174,6 +174,12 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_dropout2d:
     case WEIR__OP_cross_entropy:
     case WEIR__OP_cross_entropy_grad: shape->tokens = small_size(); break;
+    case WEIR__OP_residual_mix:
+    case WEIR__OP_residual_mix_grad:
+    case WEIR__OP_residual_mix_grad_weight:
+        shape->tokens = small_size();
+        shape->sources = between(1, KERNEL_SOURCES);
+        break;
     case WEIR__OP_linear_grad_weight: shape->tokens = any_size(); break;
     case WEIR__OP_embedding:
     case WEIR__OP_embedding_grad:

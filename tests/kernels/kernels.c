@@ -45,6 +45,7 @@ static const struct residual residuals[] = {
     RESIDUAL(add_layer_norm_grad_input, layer_norm, {2, -1, -1}, {-1, 3, 4}),
     RESIDUAL(rms_norm_grad_input, rms_norm, {1, -1}, {-1, 2}),
     RESIDUAL(rms_norm_grad_weight, rms_norm, {1, -1}, {-1, 2}),
+    RESIDUAL(residual_mix_grad, residual_mix, {3, 4, 5, 6, 7, 8}, {-1, 1, 2}),
     RESIDUAL(attention_grad, attention, {1}, {2, 3}),
     RESIDUAL(softmax_grad, softmax, {1}, {1}),
     RESIDUAL(sigmoid_grad, sigmoid, {1}, {1}),
@@ -489,7 +490,8 @@ static void expect_output(const struct kernel_results *got, const struct kernel_
 static int rstd_input(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_rms_norm_grad_input:
-    case WEIR__OP_rms_norm_grad_weight: return 2;
+    case WEIR__OP_rms_norm_grad_weight:
+    case WEIR__OP_residual_mix_grad: return 2;
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_instance_norm_grad_input:
@@ -505,6 +507,17 @@ static double steepest(const double *variance, int64_t count, double eps) {
     double largest = 1;
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, 1 / sqrt(variance[i] + eps));
     return largest;
+}
+
+/** The length of weight * query, which inputs `first` and the next are: how far a token's logits
+ * are apart, whose errors shares have. */
+static double query_length(const struct kernel_case *test, int first) {
+    double squares = 0;
+    for (int64_t i = 0; i < test->shape.width; i++) {
+        double product = test->in[first][i] * test->in[first + 1][i];
+        squares += product * product;
+    }
+    return 1 + sqrt(squares);
 }
 
 static double largest_rstd(const struct kernel_case *test) {
@@ -550,6 +563,7 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_position_grad:
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_rms_norm_grad_weight:
+    case WEIR__OP_residual_mix_grad_weight:
     case WEIR__OP_batch_norm:
     case WEIR__OP_batch_norm_sums:
     case WEIR__OP_batch_norm_grad_input:
@@ -563,6 +577,8 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_rms_norm:
     case WEIR__OP_rms_norm_grad_input:
+    case WEIR__OP_residual_mix:
+    case WEIR__OP_residual_mix_grad:
     case WEIR__OP_softmax:
     case WEIR__OP_softmax_grad:
     case WEIR__OP_cross_entropy: return (double)shape->width;
@@ -585,6 +601,8 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
+    case WEIR__OP_residual_mix_grad:
+        return sqrt(sum_length(&test->shape)) * largest_rstd(test) * query_length(test, 3);
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
     case WEIR__OP_linear_grad_weight:
@@ -595,6 +613,7 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_rms_norm:
     case WEIR__OP_rms_norm_grad_weight:
+    case WEIR__OP_residual_mix_grad_weight:
     case WEIR__OP_add_layer_norm:
     case WEIR__OP_instance_norm:
     case WEIR__OP_instance_norm_act:
@@ -642,6 +661,8 @@ static double steepness(const struct kernel_results *wanted) {
     bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_add_layer_norm ||
                    op == WEIR__OP_instance_norm || op == WEIR__OP_instance_norm_act;
     if (op == WEIR__OP_rms_norm) return kernel_largest(wanted, 1, 1);
+    if (op == WEIR__OP_residual_mix)
+        return kernel_largest(wanted, 2, 1) * query_length(wanted->test, 0);
     if (op == WEIR__OP_batch_norm)
         return steepest(wanted->out[2], wanted->test->operands.out[2].count,
                         wanted->test->shape.eps);

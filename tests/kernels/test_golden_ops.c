@@ -75,9 +75,9 @@ static void read_places(const struct weir__safetensors *file, const char *name,
 /** Fills the case that `name` (of `op`) describes, and what is wanted of it. */
 static void read_case(const struct weir__safetensors *file, const char *name, enum weir__op_code op,
                       struct kernel_case *test, struct kernel_results *wanted) {
-    int64_t n[25] = {0};
+    int64_t n[26] = {0};
     double reals[4] = {0};
-    read_integers(find(file, name, "shape", -1), n, 25);
+    read_integers(find(file, name, "shape", -1), n, 26);
     read_reals(find(file, name, "reals", -1), reals, 4);
     const struct weir__op_shape shape = {
         .op = op,
@@ -104,6 +104,7 @@ static void read_case(const struct weir__safetensors *file, const char *name, en
                    .stride = {n[20], n[21]},
                    .padding = {n[22], n[23]}},
         .sees_all = n[24] != 0,
+        .sources = n[25],
     };
     kernel_case_empty(test, &shape);
     test->loss_weight = reals[2];

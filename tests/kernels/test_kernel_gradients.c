@@ -15,8 +15,8 @@
 #define TOLERANCE 0x1p-26
 
 /** Where an input of a gradient op comes from. */
-/* SUM: of batch norm's. */
-enum source { NONE, DY, IN0, IN1, IN2, OUT0, OUT1, OUT2, OUT3, SUM0, SUM1 };
+/* SUM: of batch norm's; SUM0 is residual_mix's pull. */
+enum source { NONE, DY, IN0, IN1, IN2, IN3, IN4, OUT0, OUT1, OUT2, OUT3, SUM0, SUM1 };
 
 /** Output `output` of op `gradient` is L's gradient by input `by` of op `forward`. */
 struct pair {
@@ -45,6 +45,11 @@ static const struct pair pairs[] = {
     PAIR(add_layer_norm, add_layer_norm_grad_input, 1, 0, DY, NONE, OUT3, OUT1, OUT2, IN2),
     PAIR(rms_norm, rms_norm_grad_input, 0, 0, DY, IN0, OUT1, IN1),
     PAIR(rms_norm, rms_norm_grad_weight, 1, 0, DY, IN0, OUT1),
+    PAIR(residual_mix, residual_mix_grad, 2, 1, DY, OUT1, OUT2, IN0, IN1, IN2, IN3, IN4),
+    PAIR(residual_mix, residual_mix_grad, 3, 2, DY, OUT1, OUT2, IN0, IN1, IN2, IN3, IN4),
+    PAIR(residual_mix, residual_mix_grad, 4, 3, DY, OUT1, OUT2, IN0, IN1, IN2, IN3, IN4),
+    PAIR(residual_mix, residual_mix_grad_weight, 0, 0, SUM0, IN0, IN1),
+    PAIR(residual_mix, residual_mix_grad_weight, 1, 1, SUM0, IN0, IN1),
     PAIR(attention, attention_grad, 0, 0, DY, IN0, OUT0, OUT1),
     PAIR(softmax, softmax_grad, 0, 0, DY, OUT0),
     PAIR(gelu, gelu_grad, 0, 0, DY, IN0),
@@ -115,6 +120,7 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
                                    .out = 4,
                                    .width = 6,
                                    .heads = 2,
+                                   .sources = 3,
                                    .table = 6,
                                    .threads = 1,
                                    .ignore_index = -100,
@@ -164,15 +170,19 @@ static double objective(const struct kernel_case *forward, const double *dy) {
     return sum;
 }
 
-/** What batch_norm_sums makes of the forward case. */
+/** What batch_norm_sums makes of the forward case, or residual_mix_grad. */
 static void take_sums(const struct kernel_case *forward, const double *dy,
                       const struct kernel_results *results, struct kernel_case *sums,
                       struct kernel_results *made) {
     struct weir__op_shape shape = forward->shape;
-    const double *from[] = {dy, forward->in[0], results->out[1], results->out[2]};
-    shape.op = WEIR__OP_batch_norm_sums;
+    double *const *in = forward->in, *const *out = results->out;
+    const double *of_batch[] = {dy, in[0], out[1], out[2]};
+    const double *of_mix[] = {dy, out[1], out[2], in[0], in[1], in[2], in[3], in[4]};
+    bool batch = shape.op == WEIR__OP_batch_norm;
+    const double *const *from = batch ? of_batch : of_mix;
+    shape.op = batch ? WEIR__OP_batch_norm_sums : WEIR__OP_residual_mix_grad;
     kernel_case_empty(sums, &shape);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < (batch ? 4 : 8); i++)
         memcpy(sums->in[i], from[i], (size_t)sums->operands.in[i].count * sizeof(double));
     EXPECT_STATUS(kernel_run(sums, KERNEL_F64, 0, made), WEIR_OK);
 }
@@ -181,10 +191,11 @@ static void take_sums(const struct kernel_case *forward, const double *dy,
 static void fill_gradient(struct kernel_case *gradient, const struct pair *pair,
                           const struct kernel_case *forward, const double *dy,
                           const struct kernel_results *results) {
-    bool batch = pair->forward == WEIR__OP_batch_norm;
+    bool chained =
+        pair->forward == WEIR__OP_batch_norm || pair->forward == WEIR__OP_residual_mix;
     struct kernel_case sums;
     struct kernel_results made;
-    if (batch) take_sums(forward, dy, results, &sums, &made);
+    if (chained) take_sums(forward, dy, results, &sums, &made);
     for (int i = 0; i < KERNEL_INS; i++) {
         enum source source = pair->sources[i];
         size_t count = (size_t)gradient->operands.in[i].count;
@@ -203,7 +214,7 @@ static void fill_gradient(struct kernel_case *gradient, const struct pair *pair,
     gradient->mini_batch = forward->mini_batch;
     gradient->row_first = forward->row_first;
     gradient->loss_weight = forward->loss_weight;
-    if (!batch) return;
+    if (!chained) return;
     kernel_results_clean_up(&made);
     kernel_case_clean_up(&sums);
 }

@@ -41,7 +41,10 @@ static void test_layer_norm_of_long_rows(void) {
                                              WEIR__OP_add_layer_norm_grad_input,
                                              WEIR__OP_rms_norm,
                                              WEIR__OP_rms_norm_grad_input,
-                                             WEIR__OP_rms_norm_grad_weight};
+                                             WEIR__OP_rms_norm_grad_weight,
+                                             WEIR__OP_residual_mix,
+                                             WEIR__OP_residual_mix_grad,
+                                             WEIR__OP_residual_mix_grad_weight};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
@@ -50,6 +53,7 @@ static void test_layer_norm_of_long_rows(void) {
                                            .tokens = 1,
                                            .threads = 1,
                                            .width = widths[w],
+                                           .sources = 3,
                                            .eps = 1e-5});
 }
 
@@ -76,6 +80,7 @@ static void test_cross_entropy_of_many_classes(void) {
                                            .tokens = 1,
                                            .threads = 1,
                                            .width = widths[w],
+                                           .sources = 3,
                                            .ignore_index = -100});
 }
 

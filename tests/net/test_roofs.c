@@ -71,7 +71,8 @@ static void test_memory_beyond_the_cache_costs_besides(void) {
     struct weir__roofs roofs = some_roofs();
     struct weir_value value = {.rank = 1, .shape = {64}, .batched = true};
     struct weir__node add = {.op = WEIR__OP_add, .in_count = 2, .out_count = 1};
-    add.in[0] = add.in[1] = add.out[0] = &value;
+    struct weir_value *operands[] = {&value, &value};
+    add.in = add.out = operands;
     /* a row is 3 * 64 numbers, 768 bytes */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 192 * 1e-10, 1e-15);
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 1), 19200 * 1e-10 + (76800 - 1024) / 2e9,

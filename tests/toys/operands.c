@@ -114,6 +114,29 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
     return rows[shape->op];
 }
 
+/** Ops with as many operands as there are sources; every other one has a sum. */
+static struct operands operands_of_sources(const struct weir__op_shape *shape) {
+    struct sizes n = sizes_of(shape);
+    const struct operand source = REAL(n.width), none = {.kind = OPERAND_REAL};
+    struct operands mix = {{SHARED(n.c), SHARED(n.c)},
+                           {REAL(n.width), MOMENT(n.m * shape->sources),
+                            MOMENT(n.m * shape->sources)},
+                           false};
+    struct operands grad = {{REAL(n.width), MOMENT(n.m * shape->sources),
+                             MOMENT(n.m * shape->sources), SHARED(n.c), SHARED(n.c)},
+                            {MOMENT(n.width)},
+                            false};
+    const struct operands weight = {
+        {MOMENT(n.width), SHARED(n.c), SHARED(n.c)}, {SHARED(n.c), SHARED(n.c)}, true};
+    for (int64_t s = 0; s < shape->sources && s < KERNEL_SOURCES; s++) {
+        mix.in[2 + s] = grad.in[5 + s] = grad.out[1 + s] = source;
+        grad.in[5 + shape->sources + s] = s % 2 == 0 ? source : none;
+    }
+    if (shape->op == WEIR__OP_residual_mix) return mix;
+    if (shape->op == WEIR__OP_residual_mix_grad) return grad;
+    return shape->op == WEIR__OP_residual_mix_grad_weight ? weight : (struct operands){0};
+}
+
 /** Ops that look at an image through a window. */
 static struct operands operands_of_windows(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
@@ -241,6 +264,7 @@ static const uint8_t elementwise[WEIR__OP_COUNT] = {
 void kernel_operands(const struct weir__op_shape *shape, struct operands *operands) {
     struct sizes n = sizes_of(shape);
     *operands = operands_of_text(shape);
+    if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_sources(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_windows(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_channels(shape);
     if (operands->out[0].kind != OPERAND_NONE) return;

@@ -5,8 +5,8 @@
 
 #include "net/kernel.h"
 
-/** Operands at most; sequences in the cache of a case. */
-enum { KERNEL_INS = 7, KERNEL_OUTS = 4, KERNEL_SEQUENCES = 3 };
+/** Operands at most; sequences in the cache of a case; sources that residuals are mixed of. */
+enum { KERNEL_INS = 13, KERNEL_OUTS = 5, KERNEL_SEQUENCES = 3, KERNEL_SOURCES = 4 };
 
 /** OPERAND_CACHE stands among the outputs, though it is call->cache: `old` is what it held before,
  * the result what it holds after. */

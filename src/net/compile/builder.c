@@ -58,7 +58,8 @@ struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op_code o
                               uint32_t in_count, struct weir_value *const *in) {
     assert(in_count <= WEIR__NODE_IN_MAX);
     if (builder->status != WEIR_OK) return NULL;
-    struct weir__node *node = weir__graph_node(builder->graph, op, builder->layer_index);
+    struct weir__node *node =
+        weir__graph_node(builder->graph, op, builder->layer_index, in_count);
     if (node == NULL) return fail_memory(builder);
     node->shape.dtype = builder->dtype;
     node->shape.tokens = 1;
@@ -80,7 +81,7 @@ struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op_c
 
 static struct weir_value *add_output(struct weir_builder *builder, struct weir__node *node,
                                      const struct weir_tensor *tensor) {
-    assert(node->out_count < WEIR__NODE_OUT_MAX);
+    assert(node->out_count < node->out_capacity);
     size_t bytes;
     if (weir__tensor_bytes(tensor, 1, &bytes) != WEIR_OK || bytes > WEIR__VALUE_BYTES_MAX)
         return fail_size(builder, "its output", tensor);

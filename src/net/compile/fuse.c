@@ -63,7 +63,7 @@ static uint32_t norm_act(const struct weir__graph *graph, struct weir__node *nod
     struct weir__node *dropout = sole_part(graph, norm->in[0], WEIR__OP_dropout2d);
     const struct weir__node *first = dropout != NULL ? dropout : norm;
     if (read_between(graph, first->id, node->id, first->in[0])) return 0;
-    assert(norm->out_count <= WEIR__NODE_OUT_MAX);
+    assert(norm->out_count <= node->out_capacity);
     double slope = node->shape.slope;
     node->op = WEIR__OP_instance_norm_act;
     node->shape = norm->shape;
@@ -96,7 +96,7 @@ static struct weir__node *biased_part(const struct weir__graph *graph,
 
 /** The bias leaves the product, and becomes the node's input 1. */
 static void take_bias(struct weir__node *node, enum weir__op_code op, struct weir__node *product) {
-    assert(node->in_count < WEIR__NODE_IN_MAX);
+    assert(node->in_count < node->in_capacity);
     assert(product->in_count == 3 && product->shape.has_bias);
     node->op = op;
     node->shape.op = op;
@@ -137,7 +137,7 @@ static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__nod
     if (read_between(graph, sum->id, node->id, value)) return 0;
     for (uint32_t k = 0; k < 2; k++)
         if (read_between(graph, sum->id, node->id, sum->in[k])) return 0;
-    assert(node->in_count == 3 && node->out_count < WEIR__NODE_OUT_MAX);
+    assert(node->in_count == 3 && node->out_count < node->out_capacity);
     node->op = WEIR__OP_add_layer_norm;
     node->shape.op = node->op;
     node->in[3] = node->in[2];

@@ -194,6 +194,19 @@ static bool is_wanted(const struct planner *planner, const struct weir__node *no
     return of_parameter == (kind == WEIR__PROGRAM_BACKWARD_WEIGHT);
 }
 
+static bool take_operands(struct planner *planner, struct weir__planned_call *call,
+                          uint32_t in_count, uint32_t out_count) {
+    struct weir__pool *pool = &planner->instance->pool;
+    assert(in_count <= WEIR__NODE_IN_MAX && out_count <= WEIR__NODE_OUT_MAX);
+    call->in_count = (uint8_t)in_count;
+    call->out_count = (uint8_t)out_count;
+    call->in = weir__pool_take(pool, in_count, sizeof call->in[0]);
+    call->out = weir__pool_take(pool, out_count, sizeof call->out[0]);
+    call->in_unit = weir__pool_take(pool, in_count, sizeof call->in_unit[0]);
+    call->out_unit = weir__pool_take(pool, out_count, sizeof call->out_unit[0]);
+    return call->in != NULL && call->out != NULL && call->in_unit != NULL && call->out_unit != NULL;
+}
+
 static int add_nodes(struct planner *planner, enum weir__program_kind kind,
                      struct weir__program *program) {
     const struct weir__slices *slices = planner->options->slices;
@@ -201,8 +214,8 @@ static int add_nodes(struct planner *planner, enum weir__program_kind kind,
         const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
         struct weir__planned_call *call = &program->calls[program->call_count++];
         call->layer = node->layer;
-        call->in_count = (uint8_t)node->in_count;
-        call->out_count = (uint8_t)node->out_count;
+        if (!take_operands(planner, call, node->in_count, node->out_count))
+            return WEIR_ERR_OUT_OF_MEMORY;
         int status = node_call(planner, node, &call->node);
         if (status != WEIR_OK) return status;
     }
@@ -228,8 +241,7 @@ static int deliver(struct planner *planner, struct weir__program *program, struc
     struct weir__planned_call *call = &program->calls[program->call_count++];
     call->node = node;
     call->layer = like->producer == NULL ? 0 : like->producer->layer;
-    call->in_count = root != NULL;
-    call->out_count = 1;
+    if (!take_operands(planner, call, root != NULL, 1)) return WEIR_ERR_OUT_OF_MEMORY;
     if (root != NULL) call->in[0] = planner->homes[root->id];
     call->out[0] = slot;
     call->to_output = slot.base == WEIR__BASE_OUTPUT;

@@ -104,12 +104,10 @@ struct weir__planned_call {
     uint32_t layer;
     uint8_t in_count, out_count;
     bool to_output; /**< copies the stage's output, which may not be asked for */
-    struct weir__location in[WEIR__NODE_IN_MAX];
-    struct weir__location out[WEIR__NODE_OUT_MAX];
+    struct weir__location *in, *out;
     struct weir__location workspace;
     int64_t units; /**< that a team may share (enum weir__cut); 0: it may not */
-    uint32_t in_unit[WEIR__NODE_IN_MAX], out_unit[WEIR__NODE_OUT_MAX]; /**< bytes of one; 0: all
-                                                                          have the whole */
+    uint32_t *in_unit, *out_unit; /**< bytes of one; 0: all have the whole */
 };
 
 struct weir__program {

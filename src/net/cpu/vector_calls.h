@@ -43,6 +43,7 @@ int VECTOR(layer_norm)(const struct weir__op_call *call);
 int VECTOR(layer_norm_grad_input)(const struct weir__op_call *call);
 int VECTOR(layer_norm_grad_weight)(const struct weir__op_call *call);
 int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call);
+int VECTOR(residual_mix_grad_weight)(const struct weir__op_call *call);
 
 /* vector_gather.c: tables */
 int VECTOR(embedding)(const struct weir__op_call *call);
@@ -56,6 +57,11 @@ int VECTOR(position_cached)(const struct weir__op_call *call);
 /* vector_rms.c */
 int VECTOR(rms_norm)(const struct weir__op_call *call);
 int VECTOR(rms_norm_grad_input)(const struct weir__op_call *call);
+
+/* vector_mix.c */
+int VECTOR(residual_mix)(const struct weir__op_call *call);
+int VECTOR(residual_mix_grad)(const struct weir__op_call *call);
+int VECTOR(measure_residual_mix)(const struct weir__op_shape *shape, size_t *workspace);
 
 /* vector_attention.c and vector_attention_grad.c */
 int VECTOR(attention)(const struct weir__op_call *call);

@@ -283,3 +283,28 @@ static void sum_rms(void *context, uint32_t part, uint32_t member) {
 int VECTOR(rms_norm_grad_weight)(const struct weir__op_call *call) {
     return share_columns(call, call->shape->width, sum_rms);
 }
+
+/** The sum of pull over the rows, times query and times weight. */
+static void sum_pulls(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
+    int64_t width = call->shape->width, count = token_count(call), j = (int64_t)part * COLUMNS;
+    const float *pull = (const float *)call->in[0] + j, *weight = call->in[1], *query = call->in[2];
+    float *dweight = call->out[0], *dquery = call->out[1];
+    vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
+    (void)member;
+    for (int64_t m = 0; m < count; m++, pull += width) {
+        V_UNROLL
+        for (int v = 0; v < COLUMN_VECTORS; v++)
+            sum[v] += v_load_some(pull + v * LANES, lanes_from(j + v * LANES, width));
+    }
+    V_UNROLL
+    for (int v = 0; v < COLUMN_VECTORS; v++) {
+        int64_t at = j + v * LANES, lanes = lanes_from(at, width);
+        deliver(dweight + at, sum[v] * v_load_some(query + at, lanes), lanes, call->overwrite);
+        deliver(dquery + at, sum[v] * v_load_some(weight + at, lanes), lanes, call->overwrite);
+    }
+}
+
+int VECTOR(residual_mix_grad_weight)(const struct weir__op_call *call) {
+    return share_columns(call, call->shape->width, sum_pulls);
+}

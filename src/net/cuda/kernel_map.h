@@ -88,6 +88,15 @@
     X(layer_norm_weight_bf16)                                                                      \
     X(rms_norm_weight_f32)                                                                         \
     X(rms_norm_weight_bf16)                                                                        \
+    X(residual_mix_warp_f32)                                                                       \
+    X(residual_mix_warp_bf16)                                                                      \
+    X(residual_mix_block_f32)                                                                      \
+    X(residual_mix_block_bf16)                                                                     \
+    X(residual_mix_grad_warp_f32)                                                                  \
+    X(residual_mix_grad_warp_bf16)                                                                 \
+    X(residual_mix_grad_block_f32)                                                                 \
+    X(residual_mix_grad_block_bf16)                                                                \
+    X(residual_mix_weight)                                                                         \
     X(fold)                                                                                        \
     X(instance_moments)                                                                            \
     X(instance_means)                                                                              \

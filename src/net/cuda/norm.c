@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* LayerNorm and RMSNorm. */
+/* LayerNorm, RMSNorm, and what mixes residuals by it. */
 #include "net/cuda/cuda.h"
+
+#include <string.h>
 
 enum { THREADS = 256, WARPS = THREADS / 32, WARP_NUMBERS = 1024 };
 
@@ -171,6 +173,109 @@ static int rms_norm_grad_weight(const struct weir__op_call *call) {
                             call->in[2], NULL);
 }
 
+/* ---- block attention residuals ---- */
+
+_Static_assert((int)WEIR__CUDA_SOURCES_MAX == (int)WEIR__SOURCES_MAX, "kernels take all sources");
+
+/* Whether rows at all of these pointers are multiples of 16 bytes. */
+static bool are_whole(const struct weir__op_shape *shape, const void *const *pointers,
+                      uint64_t count) {
+    bool whole = (uint64_t)shape->width * weir_dtype_bytes(shape->dtype) % 16 == 0;
+    for (uint64_t i = 0; i < count; i++) whole = whole && (uintptr_t)pointers[i] % 16 == 0;
+    return whole;
+}
+
+static int residual_mix(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    uint64_t sources = (uint64_t)shape->sources;
+    assert(sources >= 1 && sources <= WEIR__SOURCES_MAX);
+    struct weir__cuda_mix mix = {.y = call->out[0],
+                                 .share = call->out[1],
+                                 .rstd = call->out[2],
+                                 .weight = call->in[0],
+                                 .query = call->in[1],
+                                 .rows = rows_of(shape),
+                                 .width = (uint32_t)shape->width,
+                                 .sources = (uint32_t)sources,
+                                 .whole = are_whole(shape, call->in, 2 + sources) &&
+                                          are_whole(shape, (const void *const *)call->out, 1),
+                                 .eps = (float)shape->eps};
+    memcpy(mix.x, call->in + 2, sources * sizeof mix.x[0]);
+    return launch_rows(call, WEIR__CUDA_BY_DTYPE(residual_mix_warp, shape),
+                       WEIR__CUDA_BY_DTYPE(residual_mix_block, shape), &mix);
+}
+
+static int residual_mix_grad(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    uint64_t sources = (uint64_t)shape->sources;
+    assert(sources >= 1 && sources <= WEIR__SOURCES_MAX);
+    const void *const *out = (const void *const *)call->out;
+    struct weir__cuda_mix_grad grad = {
+        .pull = call->out[0],
+        .dy = call->in[0],
+        .share = call->in[1],
+        .rstd = call->in[2],
+        .weight = call->in[3],
+        .query = call->in[4],
+        .rows = rows_of(shape),
+        .width = (uint32_t)shape->width,
+        .sources = (uint32_t)sources,
+        .whole = are_whole(shape, call->in, 1) && are_whole(shape, call->in + 3, 2 + 2 * sources) &&
+                 are_whole(shape, out, 1 + sources)};
+    memcpy(grad.dx, call->out + 1, sources * sizeof grad.dx[0]);
+    memcpy(grad.x, call->in + 5, sources * sizeof grad.x[0]);
+    memcpy(grad.sum, call->in + 5 + sources, sources * sizeof grad.sum[0]);
+    return launch_rows(call, WEIR__CUDA_BY_DTYPE(residual_mix_grad_warp, shape),
+                       WEIR__CUDA_BY_DTYPE(residual_mix_grad_block, shape), &grad);
+}
+
+/* Columns are F32's, whatever is stored. */
+static struct weir__cuda_bias_grad pull_sums(const struct weir__op_shape *shape, uint64_t *tiles) {
+    enum { COLUMNS = 128 };
+    *tiles = ((uint64_t)shape->width + COLUMNS - 1) / COLUMNS;
+    return (struct weir__cuda_bias_grad){.rows = rows_of(shape),
+                                         .width = (uint32_t)shape->width,
+                                         .part_rows = weir__cuda_part_rows(rows_of(shape), *tiles)};
+}
+
+static int measure_mix_weight(const struct weir__op_shape *shape, size_t *workspace) {
+    uint64_t tiles;
+    struct weir__cuda_bias_grad sums = pull_sums(shape, &tiles);
+    uint64_t parts = weir__cuda_parts(sums.rows, sums.part_rows);
+    *workspace = (size_t)((1 + parts) * sums.width) * sizeof(float);
+    return WEIR_OK;
+}
+
+static int residual_mix_grad_weight(const struct weir__op_call *call) {
+    uint64_t tiles;
+    float *sum = call->workspace;
+    struct weir__cuda_bias_grad sums = pull_sums(call->shape, &tiles);
+    sums.dy = call->in[0];
+    sums.partial = sum + sums.width;
+    struct weir__cuda_fold fold = {.to = {sum, NULL},
+                                   .partial = sums.partial,
+                                   .parts = weir__cuda_parts(sums.rows, sums.part_rows),
+                                   .width = sums.width,
+                                   .overwrite = true};
+    struct weir__cuda_mix_weight weight = {.dweight = call->out[0],
+                                           .dquery = call->out[1],
+                                           .sum = sum,
+                                           .weight = call->in[1],
+                                           .query = call->in[2],
+                                           .width = sums.width,
+                                           .overwrite = call->overwrite};
+    struct weir__cuda_grid grid = {{(uint32_t)tiles, (uint32_t)fold.parts, 1}, {THREADS, 1, 1}, 0};
+    struct weir__cuda_grid line = weir__cuda_line(sums.width, THREADS, THREADS, 0);
+    void *of_sums[] = {&sums}, *of_weight[] = {&weight};
+    int status = check_width(call);
+    if (status != WEIR_OK || sums.width == 0) return status;
+    status = weir__net_launch(call->stream, WEIR__NET_KERNEL_bias_grad_f32, &grid, of_sums);
+    if (status != WEIR_OK) return status;
+    status = weir__cuda_fold(call->stream, &fold);
+    if (status != WEIR_OK) return status;
+    return weir__net_launch(call->stream, WEIR__NET_KERNEL_residual_mix_weight, &line, of_weight);
+}
+
 #define ROW(name, measure_)                                                                        \
     [WEIR__OP_##name] = {.measure = (measure_), .run = (name), .library = "CUDA"}
 
@@ -181,6 +286,9 @@ const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT] = {
     ROW(rms_norm, NULL),
     ROW(rms_norm_grad_input, NULL),
     ROW(rms_norm_grad_weight, measure_norm_grad_weight),
+    ROW(residual_mix, NULL),
+    ROW(residual_mix_grad, NULL),
+    ROW(residual_mix_grad_weight, measure_mix_weight),
     ROW(add_layer_norm, NULL),
     ROW(add_layer_norm_grad_input, NULL),
 };

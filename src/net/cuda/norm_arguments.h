@@ -40,6 +40,39 @@ struct weir__cuda_norm_weight {
     uint64_t part_rows; /**< of each part but the last */
 };
 
+enum { WEIR__CUDA_SOURCES_MAX = 64 }; /**< WEIR__SOURCES_MAX */
+
+/** See kernels/net/residual_mix.cu. */
+struct weir__cuda_mix {
+    void *y;                    /**< (rows, width) */
+    float *share, *rstd;        /**< (rows, sources) */
+    const float *weight, *query; /**< (width) */
+    uint64_t rows;
+    uint32_t width, sources;
+    uint32_t whole; /**< rows and pointers are multiples of 16 bytes */
+    float eps;
+    const void *x[WEIR__CUDA_SOURCES_MAX]; /**< (rows, width) each */
+};
+
+struct weir__cuda_mix_grad {
+    float *pull;                 /**< (rows, width) */
+    const void *dy;              /**< (rows, width) */
+    const float *share, *rstd;   /**< (rows, sources) */
+    const float *weight, *query; /**< (width) */
+    uint64_t rows;
+    uint32_t width, sources;
+    uint32_t whole;
+    void *dx[WEIR__CUDA_SOURCES_MAX]; /**< (rows, width) each, as the next two */
+    const void *x[WEIR__CUDA_SOURCES_MAX];
+    const void *sum[WEIR__CUDA_SOURCES_MAX]; /**< NULL: 0 */
+};
+
+struct weir__cuda_mix_weight {
+    float *dweight, *dquery;           /**< (width) */
+    const float *sum, *weight, *query; /**< (width) */
+    uint32_t width, overwrite;
+};
+
 /** Sums over parts: to[k][i] = or += the sum of partial[part][k][i]. */
 struct weir__cuda_fold {
     float *to[2];         /**< (width); the second may be NULL: then partial is (parts, width) */

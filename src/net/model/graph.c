@@ -72,8 +72,20 @@ struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value
     return value;
 }
 
+enum { FEW_OPERANDS = 7, FEW_RESULTS = 4 };
+
+/** A node has more results than FEW_RESULTS only where it has more operands than that. */
+static bool take_operands(struct weir__pool *pool, struct weir__node *node, uint32_t in_count) {
+    assert(in_count <= WEIR__NODE_IN_MAX);
+    node->in_capacity = in_count < FEW_OPERANDS ? FEW_OPERANDS : in_count;
+    node->out_capacity = in_count < FEW_RESULTS ? FEW_RESULTS : in_count;
+    node->in = weir__pool_take(pool, node->in_capacity, sizeof node->in[0]);
+    node->out = weir__pool_take(pool, node->out_capacity, sizeof node->out[0]);
+    return node->in != NULL && node->out != NULL;
+}
+
 struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_code op,
-                                    uint32_t layer) {
+                                    uint32_t layer, uint32_t in_count) {
     assert((unsigned)op <= WEIR__OP_ALIAS);
     void *list = graph->nodes;
     if (!weir__pool_grow(graph->pool, &list, graph->node_count, &graph->node_capacity,
@@ -82,7 +94,7 @@ struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_cod
     graph->nodes = list;
     assert(graph->node_count < graph->node_capacity);
     struct weir__node *node = weir__pool_take(graph->pool, 1, sizeof *node);
-    if (node == NULL) return NULL;
+    if (node == NULL || !take_operands(graph->pool, node, in_count)) return NULL;
     node->id = graph->node_count;
     node->op = op;
     node->shape.op = op;

@@ -17,8 +17,8 @@
 #include "net/kernel.h"
 #include "weir_net.h"
 
-#define WEIR__NODE_IN_MAX 7
-#define WEIR__NODE_OUT_MAX 4
+#define WEIR__NODE_IN_MAX (5 + 2 * WEIR__SOURCES_MAX) /**< residual_mix_grad's */
+#define WEIR__NODE_OUT_MAX (1 + WEIR__SOURCES_MAX)
 #define WEIR__STAGE_INPUT_MAX 2 /**< the border's, then the target */
 #define WEIR__OP_ALIAS WEIR__OP_COUNT
 #define WEIR__NONE UINT32_MAX
@@ -57,8 +57,9 @@ struct weir__node {
     uint32_t id;
     uint32_t layer;
     uint32_t in_count, out_count;
-    struct weir_value *in[WEIR__NODE_IN_MAX]; /**< NULL: absent */
-    struct weir_value *out[WEIR__NODE_OUT_MAX];
+    uint32_t in_capacity, out_capacity;
+    struct weir_value **in; /**< NULL: absent */
+    struct weir_value **out;
     bool dead; /**< fused into another */
 };
 
@@ -132,9 +133,10 @@ enum weir_dtype weir__exact_dtype(enum weir_dtype dtype);
 /** Adds a value to the graph; NULL without memory. */
 struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value_source source,
                                      uint32_t index, const struct weir_tensor *tensor);
-/** Adds a node without operands; NULL without memory. */
+/** Adds a node with room for so many operands, and, where these are few, for those that fusion adds
+ * and up to four results; NULL without memory. */
 struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_code op,
-                                    uint32_t layer);
+                                    uint32_t layer, uint32_t in_count);
 
 /** Puts fused nodes where their parts stood; before differentiation. The same bits, fewer passes
  * over memory. Returns how many nodes it removed. */
