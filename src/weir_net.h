@@ -132,16 +132,21 @@ int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_
  * its input, what PyTorch calls it. */
 const struct weir_layer_type *weir_layer_type_at(uint32_t index);
 
-/** The GPT of the built-in list: gpt_embedding, layers x gpt_block, gpt_head. */
+/** The GPT of the built-in list: gpt_embedding, layers x gpt_block, gpt_head; with residual_block their
+ * kin gpt_residual_embedding, gpt_residual_block and gpt_residual_head. */
 struct weir_gpt_options {
     uint32_t layers, width, heads, context, vocab;
     bool tied;      /**< the head's weight is the token embedding */
     double dropout; /**< on the embedding sum and each residual branch */
+    uint32_t residual_block; /**< layers of a block, of at most 63 blocks, whose sums later layers
+                                  mix (block attention residuals, arXiv 2603.15031); 0: a plain
+                                  residual stream */
 };
 #define WEIR_GPT_OPTIONS_INIT                                                                      \
     { .layers = 4, .width = 256, .heads = 8, .context = 128, .vocab = 256 }
 /** GPT-2's list of layers (pre-LayerNorm, learned positions, GELU tanh) with its loss. The
- * model is the caller's. WEIR_ERR_ARGUMENT: heads that do not divide the width, sizes of 0. */
+ * model is the caller's. WEIR_ERR_ARGUMENT: heads that do not divide the width, sizes of 0, too many
+ * blocks. */
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
                    struct weir_faults *faults, struct weir_model **model);
 
@@ -341,7 +346,8 @@ int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows
 
 /** A line of a checkpoint's metadata, for the caller's own use. */
 struct weir_note {
-    const char *key; /**< not "step", "mini_batch", "seed", "skipped" or "heads"; unique */
+    const char *key; /**< not "step", "mini_batch", "seed", "skipped", "heads" or "residual_block";
+                        unique */
     const char *value;
 };
 
@@ -356,7 +362,7 @@ struct weir_progress {
                            of the optimizer */
 };
 /** Writes safetensors: parameters under their names, and for a GPT the metadata "heads" (of its
- * attention: no shape tells how many); with `progress` also optimizer state
+ * attention: no shape tells how many) and, where residuals are mixed, "residual_block"; with `progress` also optimizer state
  * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", "skipped" if it
  * is not 0, and the notes). Of several ranks each writes its own into a folder of that name, which
  * all see; so does one process where there is one. Atomic: the old stays until the new is whole. */
@@ -481,6 +487,11 @@ struct weir_layer_type {
     /** For `weir layers`; NULL: nothing to say. PyTorch's name ("nn.Linear"), a row's shape before
      * and after ("..., in_features"), and a line for what these do not say. */
     const char *torch, *input, *output, *about;
+    /** Instead of `skips`, where attributes say how many there are: fills in verb, name and
+     * namespace of the layer's i-th use, or returns false behind the last, of 64 at most. The name
+     * may be written to `text`. NULL: as `skips` says. */
+    bool (*skip_at)(const struct weir_layer *layer, uint32_t index, struct weir_skip_use *use,
+                    char text[32]);
     /** Emits the layer's ops for input x; called once per net that is built, and for shapes. */
     struct weir_value *(*build)(struct weir_builder *builder, const struct weir_layer *layer,
                                 struct weir_value *x);

@@ -40,11 +40,11 @@ def noise(*shape, scale=1.0, mean=0.0):
 LAYERS, WIDTH, HEADS, CONTEXT, VOCAB, ROWS = 2, 16, 2, 8, 32, 5
 
 
-def gpt_parameters():
+def gpt_parameters(layers=LAYERS):
     p = {"wte.weight": noise(VOCAB, WIDTH, scale=0.4), "wpe.weight": noise(CONTEXT, WIDTH, scale=0.2)}
     products = (("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH),
                 ("mlp.c_fc", WIDTH, 4 * WIDTH), ("mlp.c_proj", 4 * WIDTH, WIDTH))
-    for layer in range(LAYERS):
+    for layer in range(layers):
         for norm in ("ln_1", "ln_2"):
             p[f"h.{layer}.{norm}.weight"] = noise(WIDTH, scale=0.2, mean=1.0)
             p[f"h.{layer}.{norm}.bias"] = noise(WIDTH, scale=0.2)
@@ -56,27 +56,75 @@ def gpt_parameters():
     return p
 
 
-def gpt_forward(p, tokens):
-    def norm(x, name):
-        return F.layer_norm(x, (WIDTH,), p[name + ".weight"], p[name + ".bias"], 1e-5)
+def layer_norm(p, x, name):
+    return F.layer_norm(x, (WIDTH,), p[name + ".weight"], p[name + ".bias"], 1e-5)
 
-    def product(x, name):
-        return x @ p[name + ".weight"] + p[name + ".bias"]
 
-    rows, length = tokens.shape
+def product(p, x, name):
+    return x @ p[name + ".weight"] + p[name + ".bias"]
+
+
+def gpt_embed(p, tokens):
+    return p["wte.weight"][tokens] + p["wpe.weight"][:tokens.shape[1]]
+
+
+def attention(p, x, name):
+    rows, length, _ = x.shape
     hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-    x = p["wte.weight"][tokens] + p["wpe.weight"][:length]
+    qkv = product(p, layer_norm(p, x, name + "ln_1"), name + "attn.c_attn")
+    q, k, v = (t.view(rows, length, HEADS, WIDTH // HEADS).transpose(1, 2)
+               for t in qkv.split(WIDTH, dim=2))
+    scores = q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+    mixed = scores.masked_fill(hidden, -math.inf).softmax(dim=3) @ v
+    return product(p, mixed.transpose(1, 2).reshape(rows, length, WIDTH), name + "attn.c_proj")
+
+
+def mlp(p, x, name):
+    inner = product(p, layer_norm(p, x, name + "ln_2"), name + "mlp.c_fc")
+    return product(p, F.gelu(inner, approximate="tanh"), name + "mlp.c_proj")
+
+
+def gpt_forward(p, tokens):
+    x = gpt_embed(p, tokens)
     for layer in range(LAYERS):
+        x = x + attention(p, x, f"h.{layer}.")
+        x = x + mlp(p, x, f"h.{layer}.")
+    return F.linear(layer_norm(p, x, "ln_f"), p["lm_head.weight"])
+
+
+# ---- a GPT with block attention residuals ---------------------------------------------------------
+
+RESIDUAL_LAYERS, RESIDUAL_BLOCK, RESIDUAL_UPDATES = 3, 2, 10
+
+
+def residual_parameters():
+    p = gpt_parameters(RESIDUAL_LAYERS)
+    places = [f"h.{layer}.{sublayer}" for layer in range(RESIDUAL_LAYERS) for sublayer in ("attn", "mlp")]
+    for place in places + ["final"]:
+        p[place + "_res_proj.weight"] = noise(WIDTH, scale=0.5)
+        p[place + "_res_norm.weight"] = noise(WIDTH, scale=0.2, mean=1.0)
+    return p
+
+
+def residual_forward(p, tokens):
+    """As the paper's listing has it (arXiv 2603.15031)."""
+    def mix(sources, name):
+        values = torch.stack(sources)
+        keys = F.rms_norm(values, (WIDTH,), p[name + "_res_norm.weight"], 1e-6)
+        logits = torch.einsum("d, n b t d -> n b t", p[name + "_res_proj.weight"], keys)
+        return torch.einsum("n b t, n b t d -> b t d", logits.softmax(0), values)
+
+    blocks, partial = [], gpt_embed(p, tokens)
+    for layer in range(RESIDUAL_LAYERS):
         name = f"h.{layer}."
-        qkv = product(norm(x, name + "ln_1"), name + "attn.c_attn")
-        q, k, v = (t.view(rows, length, HEADS, WIDTH // HEADS).transpose(1, 2)
-                   for t in qkv.split(WIDTH, dim=2))
-        scores = q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
-        mixed = scores.masked_fill(hidden, -math.inf).softmax(dim=3) @ v
-        x = x + product(mixed.transpose(1, 2).reshape(rows, length, WIDTH), name + "attn.c_proj")
-        inner = F.gelu(product(norm(x, name + "ln_2"), name + "mlp.c_fc"), approximate="tanh")
-        x = x + product(inner, name + "mlp.c_proj")
-    return F.linear(norm(x, "ln_f"), p["lm_head.weight"])
+        h = mix(blocks + [partial], name + "attn")
+        if layer % RESIDUAL_BLOCK == 0:
+            blocks, partial = blocks + [partial], None
+        h = attention(p, h, name)
+        partial = h if partial is None else partial + h
+        partial = partial + mlp(p, mix(blocks + [partial], name + "mlp"), name)
+    h = mix(blocks + [partial], "final")
+    return F.linear(layer_norm(p, h, "ln_f"), p["lm_head.weight"])
 
 
 def gpt_loss(output, target):
@@ -295,6 +343,22 @@ def save(name, parameters, batches, made):
     print(f"{os.path.getsize(path):8d} {name}")
 
 
+# eps 1e-3 keeps the update's dependence on tiny gradients (the keys' biases have a gradient of
+# zero but for rounding) small enough to compare, and is small against the others
+def adamw(p):
+    matrices = [t for t in p.values() if t.dim() >= 2]
+    rest = [t for t in p.values() if t.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95), eps=1e-3)
+
+
+# two updates of warm-up, then a half cosine from 0.01 to 0.001 over updates 2 ... 5
+def rate(update):
+    if update < 2:
+        return 0.01 * (update + 1) / 2
+    return 0.01 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (update - 2) / 3)))
+
+
 def make_gpt():
     parameters, batches = gpt_parameters(), [gpt_batch() for _ in range(UPDATES)]
     made = gradients(gpt_forward, gpt_loss, parameters, batches[0])
@@ -305,22 +369,16 @@ def make_gpt():
     made["tied.grad.h.0.mlp.c_fc.weight"] = tied["h.0.mlp.c_fc.weight"].grad
     made["tied.output"] = output
 
-    # eps 1e-3 keeps the update's dependence on tiny gradients (the keys' biases have a gradient of
-    # zero but for rounding) small enough to compare, and is small against the others
-    def adamw(p):
-        matrices = [t for t in p.values() if t.dim() >= 2]
-        rest = [t for t in p.values() if t.dim() < 2]
-        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95), eps=1e-3)
-
-    # two updates of warm-up, then a half cosine from 0.01 to 0.001 over updates 2 ... 5
-    def rate(update):
-        if update < 2:
-            return 0.01 * (update + 1) / 2
-        return 0.01 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (update - 2) / 3)))
-
     made.update(train(gpt_forward, gpt_loss, parameters, batches, adamw, 0.5, rate))
     save("gpt.safetensors", parameters, batches, made)
+
+
+def make_residual():
+    parameters, batches = residual_parameters(), [gpt_batch() for _ in range(RESIDUAL_UPDATES)]
+    made = gradients(residual_forward, gpt_loss, parameters, batches[0])
+    made.update(train(residual_forward, gpt_loss, parameters, batches, adamw, 0.5,
+                      lambda update: 0.01))
+    save("gpt_residual.safetensors", parameters, batches, made)
 
 
 def make_mlp(name, layers, width, make_batch, loss, optimizer, clip):
@@ -349,3 +407,4 @@ make_mlp("nested.safetensors", NESTED, 3, nested_batch, F.mse_loss,
 make_file("text_layers", lambda: (torch.randint(0, 11, (7, 6)), torch.randint(0, 5, (7,))),
           F.cross_entropy)
 make_file("image_layers", lambda: (noise(7, 2, 5, 4), noise(7, 4)), F.mse_loss)
+make_residual()

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UPDATES = 4, CONFIGS_MAX = 128 };
+enum { UPDATES = 4, UPDATES_MAX = 10, CONFIGS_MAX = 128 };
 
 /* ---- the models ---- */
 
@@ -50,6 +50,8 @@ struct golden {
     const char *path;
     const char *json;           /* the model's own file, or NULL */
     const struct layer *layers; /* NULL without a file: the GPT */
+    uint32_t residual_layers;   /* of the GPT with residuals in blocks of 2; 0: the plain one */
+    uint32_t updates;           /* 0: UPDATES */
     uint32_t layer_count;
     struct weir_tensor input, target, output;
     const char *loss;
@@ -71,6 +73,20 @@ static const struct golden gpt = {
     .clip = 0.5,
     /* per block two norms, c_attn, scores, mix, two projections of 16 and 64, c_fc; head */
     .length = 3 * (2 * (2 * 16 + 16 + 8 + 8 + 16 + 16 + 64) + 16 + 16 + 32) + 5 * 8,
+};
+static const struct golden residual = {
+    .path = "tests/golden/gpt_residual.safetensors",
+    .residual_layers = 3,
+    .updates = UPDATES_MAX,
+    .input = {.dtype = WEIR_I64, .rank = 1, .shape = {8}},
+    .output = {.dtype = WEIR_F64, .rank = 2, .shape = {8, 32}},
+    .rows = 5,
+    .optimizer = {WEIR_OPTIMIZER_ADAMW, 0.01, 0.1, 0.9, 0.95, 1e-3, 0.0, false, true},
+    .clip = 0.5,
+    /* as the GPT, but for three blocks, and before each sublayer squares, logits, and a sum of up
+     * to 3 sources */
+    .length = 3 * (3 * (2 * 16 + 16 + 8 + 8 + 16 + 16 + 64) + 7 * (16 + 16 + 3) + 16 + 16 + 32) +
+              5 * 8,
 };
 static const struct golden crossing = {
     .path = "tests/golden/crossing.safetensors",
@@ -151,6 +167,10 @@ static struct weir_model *make_model(const struct golden *golden) {
     }
     if (is_gpt(golden)) {
         struct weir_gpt_options options = {2, 16, 2, 8, 32, golden->tied, 0.0};
+        if (golden->residual_layers > 0) {
+            options.layers = golden->residual_layers;
+            options.residual_block = 2;
+        }
         EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &model), WEIR_OK);
         return model;
     }
@@ -358,14 +378,20 @@ static void check_mini_batch(const struct trial *trial) {
 
 /* ---- training ---- */
 
+static uint32_t updates_of(const struct golden *golden) {
+    return golden->updates > 0 ? golden->updates : UPDATES;
+}
+
 static void run_updates(const struct trial *trial, double *losses, double *norms) {
     const struct golden *golden = trial->golden;
-    for (uint64_t k = 0; k < UPDATES; k++) {
+    for (uint64_t k = 0; k < updates_of(golden); k++) {
         char input[16], target[16];
         struct weir_step_result result = {0};
         snprintf(input, sizeof input, "input.%u", (unsigned)k);
         snprintf(target, sizeof target, "target.%u", (unsigned)k);
-        double lr = !is_gpt(golden) ? -1.0 : weir_lr(WEIR_LR_COSINE, 0.01, 0.1, k, 2, 6);
+        double lr = !is_gpt(golden) || golden->residual_layers > 0
+                        ? -1.0
+                        : weir_lr(WEIR_LR_COSINE, 0.01, 0.1, k, 2, 6);
         struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
         batch.rows = golden->rows;
         batch.input = load(trial, "", input);
@@ -384,8 +410,9 @@ static void run_updates(const struct trial *trial, double *losses, double *norms
 }
 
 static void check_training(const struct trial *trial) {
-    double losses[UPDATES], norms[UPDATES];
-    double tolerance = trial->dtype == WEIR_F64 ? 1e-12 : UPDATES * trial->tolerance;
+    double losses[UPDATES_MAX], norms[UPDATES_MAX];
+    double tolerance =
+        trial->dtype == WEIR_F64 ? 1e-12 : updates_of(trial->golden) * trial->tolerance;
     run_updates(trial, losses, norms);
     CHECK_HELPERS();
     compare(trial, "", "losses", WEIR_F64, losses, tolerance);
@@ -466,6 +493,16 @@ static void test_gpt_trains_as_pytorch_with_clipped_adamw(void) {
     run(&gpt, WEIR_F32, true, check_training);
 }
 
+static void test_mixed_residuals_give_pytorchs_gradients(void) {
+    run(&residual, WEIR_F64, false, check_mini_batch);
+    run(&residual, WEIR_F32, false, check_mini_batch);
+}
+
+static void test_mixed_residuals_train_as_pytorch(void) {
+    run(&residual, WEIR_F64, true, check_training);
+    run(&residual, WEIR_F32, true, check_training);
+}
+
 // SK-7
 static void test_crossing_skips_give_pytorchs_gradients(void) {
     run(&crossing, WEIR_F64, false, check_mini_batch);
@@ -509,6 +546,8 @@ static void test_a_file_of_image_layers_trains_as_pytorch(void) {
 
 WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
                 TEST(tied_head_sums_both_gradients), TEST(gpt_trains_as_pytorch_with_clipped_adamw),
+                TEST(mixed_residuals_give_pytorchs_gradients),
+                TEST(mixed_residuals_train_as_pytorch),
                 TEST(crossing_skips_give_pytorchs_gradients),
                 TEST(crossing_skips_train_as_pytorch_with_nesterov),
                 TEST(nested_skips_give_pytorchs_gradients),

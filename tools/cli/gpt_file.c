@@ -52,19 +52,19 @@ static void take(const struct look *look, const char *option, uint32_t from, uin
 }
 
 /* As the metadata say it; 0: not at all, or not as a number. */
-static uint32_t read_heads(const struct weir__archive *file) {
-    const char *text = weir__archive_metadata(file, GPT_FILE_HEADS);
+static uint32_t read_number(const struct weir__archive *file, const char *key) {
+    const char *text = weir__archive_metadata(file, key);
     char *end = NULL;
     if (text == NULL || text[0] < '1' || text[0] > '9') return 0;
-    unsigned long heads = strtoul(text, &end, 10);
-    return *end == '\0' && heads <= SIZE_MAX_TAKEN ? (uint32_t)heads : 0;
+    unsigned long number = strtoul(text, &end, 10);
+    return *end == '\0' && number <= SIZE_MAX_TAKEN ? (uint32_t)number : 0;
 }
 
 /* Heads change no shape. */
 static void take_heads(const struct look *look) {
     struct model_options *options = look->options;
     const char *text = weir__archive_metadata(look->file, GPT_FILE_HEADS);
-    uint32_t heads = read_heads(look->file);
+    uint32_t heads = read_number(look->file, GPT_FILE_HEADS);
     bool given = args_given(look->args, "heads");
     if (given && heads > 0 && heads != options->heads)
         weir_faults_add(look->faults, "--heads %u, but %s was trained with %u: leave --heads away",
@@ -86,6 +86,23 @@ static void take_heads(const struct look *look) {
                         look->path);
 }
 
+/* The blocks' length changes no shape either, but the file that says none has none. */
+static void take_residual_block(const struct look *look) {
+    bool mixes = weir__archive_find(look->file, "h.0.attn_res_proj.weight") != NULL;
+    uint32_t block = read_number(look->file, GPT_FILE_RESIDUAL), *to = &look->options->residual_block;
+    bool given = args_given(look->args, "residual-block");
+    if (given && block > 0 && block != *to)
+        weir_faults_add(look->faults,
+                        "--residual-block %u, but %s was trained with %u: leave it away", *to,
+                        look->path, block);
+    if (!given && mixes && block == 0)
+        weir_faults_add(look->faults,
+                        "--residual-block is missing: %s does not say of how many layers its "
+                        "blocks of residuals are: give --residual-block N",
+                        look->path);
+    if (!given) *to = block;
+}
+
 static void take_all(const struct look *look) {
     uint32_t before = look->faults->count, tokens[2], places[2];
     bool found = find_matrix(look, "wte.weight", tokens);
@@ -103,6 +120,7 @@ static void take_all(const struct look *look) {
     if (!args_given(look->args, "tied") && !args_given(look->args, "untied"))
         look->options->tied = weir__archive_find(look->file, "lm_head.weight") == NULL;
     take_heads(look);
+    take_residual_block(look);
 }
 
 int gpt_file_fill(const char *path, const struct args *args, struct model_options *options,
@@ -131,10 +149,13 @@ int gpt_file_check_heads(const char *path, const struct model_options *options,
     struct weir__archive *file;
     int status = weir__archive_open(&io, path, &file);
     if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
-    uint32_t heads = read_heads(file);
+    uint32_t heads = read_number(file, GPT_FILE_HEADS);
+    uint32_t block = read_number(file, GPT_FILE_RESIDUAL), before = faults->count;
     weir__archive_close(file);
-    if (heads == 0 || heads == options->heads) return WEIR_OK;
-    weir_faults_add(faults, "--heads %u, but %s was trained with %u: give --heads %u",
-                    options->heads, path, heads, heads);
-    return WEIR_ERR_CONFIG;
+    if (heads != 0 && heads != options->heads)
+        weir_faults_add(faults, "--heads %u, but %s was trained with %u: give --heads %u",
+                        options->heads, path, heads, heads);
+    if (block != 0 && block != options->residual_block)
+        weir_faults_add(faults, "%s was trained with --residual-block %u: give it", path, block);
+    return faults->count > before ? WEIR_ERR_CONFIG : WEIR_OK;
 }

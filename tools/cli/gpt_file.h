@@ -7,6 +7,8 @@
 
 /** The metadata's key of how many heads the attention has, which no shape tells. */
 #define GPT_FILE_HEADS "heads"
+/** And of how many layers the blocks are whose sums it mixes; not there if it mixes none. */
+#define GPT_FILE_RESIDUAL "residual_block"
 
 /** Where --model is gpt, fills in what no option says: --layers, --width, --context, --vocab,
  * --tied from the shapes of `path`'s tensors (Weir's, or GPT-2's export), --heads from its metadata

@@ -10,11 +10,14 @@
 
 #define AT(member) offsetof(struct model_options, member)
 
-static const char *const model_names[] = {"gpt", "unet", "resnet101", "amoebanetd", NULL};
+static const char *const model_names[] = {"gpt",        "gpt2-124m", "gpt2-350m",
+                                          "gpt2-774m",  "gpt2-1558m", "unet",
+                                          "resnet101",  "amoebanetd", NULL};
 
 const struct arg_option model_option_list[] = {
     {"model", ARG_TEXT, AT(model),
-     "gpt (of bytes), unet, resnet101, amoebanetd, or a file of layers that ends in .json",
+     "gpt (of bytes), gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, unet, resnet101, amoebanetd, or "
+     "a file of layers that ends in .json",
      .value = "NAME|FILE", .fallback = "gpt", .choices = model_names},
     {"layers", ARG_U32, AT(layers),
      "gpt: transformer blocks; amoebanetd: normal cells, a multiple of 3, by default 18",
@@ -33,6 +36,9 @@ const struct arg_option model_option_list[] = {
      "gpt: on the embedding and each residual branch (default 0); unet: of channels "
      "(default 0.1)",
      .value = "P", .least = 0, .most = 0.999},
+    {"residual-block", ARG_U32, AT(residual_block),
+     "gpt: layers of a block, whose sums all later layers mix: block attention residuals",
+     .value = "N", .least = 1, .most = 250},
     {"depth", ARG_U32, AT(depth), "unet: levels, each half as large as the one before",
      .value = "N", .fallback = "5", .least = 1, .most = 16},
     {"num-convs", ARG_U32, AT(num_convs), "unet: convolutions per level", .value = "B",
@@ -73,6 +79,7 @@ static const struct {
     {"tied", GPT},
     {"untied", GPT},
     {"dropout", GPT | UNET},
+    {"residual-block", GPT},
     {"depth", UNET},
     {"num-convs", UNET},
     {"base-channels", UNET},
@@ -101,17 +108,41 @@ static int check_given(const struct model_options *options, const struct args *a
 
 /* ---- models ---- */
 
+/** GPT-2 as published, of context 1024, 50257 tokens and a tied head. */
+static const struct {
+    const char *name;
+    uint32_t layers, heads, width;
+} gpt2_sizes[] = {{"gpt2-124m", 12, 12, 768},
+                  {"gpt2-350m", 24, 16, 1024},
+                  {"gpt2-774m", 36, 20, 1280},
+                  {"gpt2-1558m", 48, 25, 1600}};
+
+/** The sizes of a published GPT-2 for options that were not given. */
+static void take_gpt2(const struct model_options *options, const struct args *args,
+                      struct weir_gpt_options *gpt) {
+    for (size_t i = 0; i < sizeof gpt2_sizes / sizeof gpt2_sizes[0]; i++) {
+        if (strcmp(options->model, gpt2_sizes[i].name) != 0) continue;
+        if (!args_given(args, "layers")) gpt->layers = gpt2_sizes[i].layers;
+        if (!args_given(args, "heads")) gpt->heads = gpt2_sizes[i].heads;
+        if (!args_given(args, "width")) gpt->width = gpt2_sizes[i].width;
+        if (!args_given(args, "context")) gpt->context = 1024;
+        if (!args_given(args, "vocab")) gpt->vocab = 50257;
+        gpt->tied = !args_given(args, "untied");
+    }
+}
+
 static int build_gpt(const struct model_options *options, const struct args *args,
                      const struct model_data *data, struct weir_faults *faults,
                      struct weir_model **model) {
     (void)data;
-    struct weir_gpt_options gpt = WEIR_GPT_OPTIONS_INIT;
-    gpt.layers = options->layers;
-    gpt.width = options->width;
-    gpt.heads = options->heads;
-    gpt.context = options->context;
-    gpt.vocab = options->vocab;
-    gpt.tied = options->tied;
+    struct weir_gpt_options gpt = {.layers = options->layers,
+                                   .width = options->width,
+                                   .heads = options->heads,
+                                   .context = options->context,
+                                   .vocab = options->vocab,
+                                   .tied = options->tied,
+                                   .residual_block = options->residual_block};
+    take_gpt2(options, args, &gpt);
     if (args_given(args, "dropout")) gpt.dropout = options->dropout;
     return weir_model_gpt(NULL, &gpt, faults, model);
 }
@@ -236,6 +267,10 @@ struct model_kind {
                  struct weir_model **model);
 };
 static const struct model_kind kinds[] = {{"gpt", GPT, build_gpt},
+                                          {"gpt2-124m", GPT, build_gpt},
+                                          {"gpt2-350m", GPT, build_gpt},
+                                          {"gpt2-774m", GPT, build_gpt},
+                                          {"gpt2-1558m", GPT, build_gpt},
                                           {"unet", UNET, build_unet},
                                           {"resnet101", RESNET, build_resnet},
                                           {"amoebanetd", AMOEBANET, build_amoebanet}};
@@ -259,8 +294,8 @@ static int build(const struct model_options *options, const struct args *args,
     if (kind == NULL) {
         const char *near = weir__nearest(options->model, model_names);
         weir_faults_add(faults,
-                        "--model %.80s is not known%s%s%s: choose gpt, unet, resnet101 or "
-                        "amoebanetd, or name a file that ends in .json",
+                        "--model %.80s is not known%s%s%s: choose gpt, gpt2-124m, gpt2-350m, "
+                        "gpt2-774m, gpt2-1558m, unet, resnet101 or amoebanetd, or name a file that ends in .json",
                         options->model, near != NULL ? " (did you mean " : "",
                         near != NULL ? near : "", near != NULL ? "?)" : "");
         return WEIR_ERR_ARGUMENT;

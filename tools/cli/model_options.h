@@ -11,6 +11,7 @@
 struct model_options {
     const char *model;
     uint32_t layers, width, heads, context, vocab;
+    uint32_t residual_block; /**< 0: not given */
     uint32_t depth, num_convs, base_channels, in_channels, out_channels;
     uint32_t filters, classes;
     const char *image_size; /**< NULL: not given */

@@ -306,12 +306,19 @@ static uint32_t open_buffer(struct planner *planner, size_t bytes, uint32_t call
     return index;
 }
 
-/** The buffer of an operand whose memory the first output may take, or NONE. */
+/** Whether output `out` may take input `in`'s memory. */
+static bool may_take(const struct weir__node *node, uint32_t in, uint32_t out) {
+    const struct weir__op_rule *rule = weir__op_rule(node->op);
+    if (node->in[in] == NULL) return false;
+    if (out == 0) return in < 8 && (rule->in_place >> in & 1) != 0;
+    return rule->sums && node->in_count - in == node->out_count - out;
+}
+
+/** The buffer of an operand whose memory the output may take, or NONE. */
 static uint32_t in_place_buffer(const struct planner *planner, const struct weir__node *node,
-                                uint32_t call, size_t bytes) {
-    uint8_t allowed = weir__op_rule(node->op)->in_place;
+                                uint32_t out, uint32_t call, size_t bytes) {
     for (uint32_t k = 0; k < node->in_count; k++) {
-        if ((allowed >> k & 1) == 0) continue;
+        if (!may_take(node, k, out)) continue;
         struct weir_value *in = weir__value_root(node->in[k]);
         uint32_t buffer = planner->buffer_of[in->id], readers = 0;
         for (uint32_t j = 0; j < node->in_count; j++)
@@ -331,7 +338,7 @@ static int place_output(struct planner *planner, const struct weir__node *node, 
     size_t bytes;
     int status = weir__value_bytes(out, planner->workspace_rows, &bytes);
     if (status != WEIR_OK) return status;
-    uint32_t buffer = k == 0 ? in_place_buffer(planner, node, call, bytes) : WEIR__NONE;
+    uint32_t buffer = in_place_buffer(planner, node, k, call, bytes);
     if (buffer == WEIR__NONE) buffer = open_buffer(planner, bytes, call);
     uint32_t last = planner->last_use[out->id];
     planner->buffers[buffer].last = last > call ? last : call;

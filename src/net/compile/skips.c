@@ -9,17 +9,6 @@
 
 /* ---- over the whole list ---- */
 
-static struct weir__skip_decl declaration(const struct weir_layer *layer, uint32_t rule_index) {
-    assert(rule_index < layer->type->skip_count);
-    const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
-    const char *space =
-        rule->name_space_key != NULL ? weir_layer_text(layer, rule->name_space_key) : NULL;
-    return (struct weir__skip_decl){layer->index,
-                                    {.verb = rule->verb,
-                                     .name = weir_layer_text(layer, rule->name_key),
-                                     .name_space = space != NULL ? space : ""}};
-}
-
 static const char *owner_name(void *context, uint32_t owner) {
     const struct weir_model *model = context;
     assert(owner < model->layer_count);
@@ -30,12 +19,12 @@ static const char *owner_name(void *context, uint32_t owner) {
 static int collect(const struct weir_model *model, struct weir__pool *pool,
                    struct weir_faults *faults, struct weir__skip_decl **list, uint32_t *count) {
     uint32_t most = 0, made = 0;
-    for (uint32_t i = 0; i < model->layer_count; i++) most += model->layers[i]->type->skip_count;
+    for (uint32_t i = 0; i < model->layer_count; i++) most += model->layers[i]->skip_count;
     struct weir__skip_decl *decls = weir__pool_take(pool, most, sizeof decls[0]);
     if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < model->layer_count; i++)
-        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++)
-            decls[made++] = declaration(model->layers[i], k);
+        for (uint32_t k = 0; k < model->layers[i]->skip_count; k++)
+            decls[made++] = (struct weir__skip_decl){i, model->layers[i]->skips[k]};
     assert(made == most);
     *list = decls;
     *count = made;
@@ -101,7 +90,7 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
     const struct weir__network *network = builder->network;
     uint32_t first = first_of(builder);
     if (name_space == NULL) name_space = "";
-    for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
+    for (uint32_t i = 0; i < builder->layer->skip_count; i++) {
         const struct weir_skip_use *use = &network->skip_decls[first + i].use;
         if ((use->verb == WEIR_SKIP_STASH) != stash) continue;
         if (strcmp(use->name, name) != 0 || strcmp(use->name_space, name_space) != 0) continue;
@@ -115,7 +104,7 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
 
 void weir__skips_check_done(struct weir_builder *builder) {
     uint32_t first = first_of(builder);
-    for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
+    for (uint32_t i = 0; i < builder->layer->skip_count; i++) {
         if ((builder->skips_done >> i & 1) != 0) continue;
         const struct weir_skip_use *use = &builder->network->skip_decls[first + i].use;
         weir_builder_fail(builder, WEIR_ERR_SKIP,

@@ -102,6 +102,11 @@ struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *ou
 struct weir_value *weir__bce_with_logits(struct weir_builder *builder, struct weir_value *output,
                                          struct weir_value *target);
 
+/** Of each token its sources [..., C], 1 to WEIR__SOURCES_MAX of one shape, by shares that are a
+ * softmax over them of query . rms_norm(source, weight): arXiv 2603.15031. */
+struct weir_value *weir__residual_mix(struct weir_builder *builder, uint32_t count,
+                                      struct weir_value *const *sources, struct weir_value *weight,
+                                      struct weir_value *query, double eps);
 /** Of an image the pixels (first + 2 i, first + 2 k), half as many of each side, rounded up; 0
  * where there are none. */
 struct weir_value *weir__every_second(struct weir_builder *builder, struct weir_value *x,

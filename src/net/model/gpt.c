@@ -4,14 +4,9 @@
  * the names and shapes of the Hugging Face export, whose products hold their weights [in, out]; the
  * head's is a Linear, [out, in], and so may be the token embedding itself.
  */
-#include "net/model/layer.h"
+#include "net/model/gpt.h"
 
 #include <math.h>
-
-#define SIZE(name)                                                                                 \
-    { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1 }
-#define DROPOUT                                                                                    \
-    { .key = "dropout", .kind = WEIR_ATTR_KIND_REAL, .below = 1 }
 
 static const double eps = 1e-5;
 static const struct weir_init one = {WEIR_INIT_ONE, 0};
@@ -40,8 +35,8 @@ static struct weir_value *product(struct weir_builder *b, struct weir_value *x, 
     return weir_linear(b, x, weight, bias, true);
 }
 
-static bool has_width(struct weir_builder *b, const struct weir_layer *layer,
-                      const struct weir_value *x) {
+bool weir__gpt_has_width(struct weir_builder *b, const struct weir_layer *layer,
+                         const struct weir_value *x) {
     int64_t width = weir_layer_int(layer, "width");
     if (x->rank == 2 && x->shape[1] == width && weir_dtype_is_float(x->dtype)) return true;
     char text[96];
@@ -53,11 +48,11 @@ static bool has_width(struct weir_builder *b, const struct weir_layer *layer,
 
 /* ---- embedding ---- */
 
-static const struct weir_attr_rule embedding_attrs[] = {SIZE("vocab"), SIZE("context"),
-                                                        SIZE("width"), DROPOUT};
+static const struct weir_attr_rule embedding_attrs[] = {
+    WEIR__GPT_SIZE("vocab"), WEIR__GPT_SIZE("context"), WEIR__GPT_SIZE("width"), WEIR__GPT_DROPOUT};
 
-static struct weir_value *build_embedding(struct weir_builder *b, const struct weir_layer *layer,
-                                          struct weir_value *x) {
+struct weir_value *weir__gpt_embed(struct weir_builder *b, const struct weir_layer *layer,
+                                   struct weir_value *x) {
     int64_t width = weir_layer_int(layer, "width");
     int64_t tokens[] = {weir_layer_int(layer, "vocab"), width};
     int64_t places[] = {weir_layer_int(layer, "context"), width};
@@ -70,40 +65,52 @@ static struct weir_value *build_embedding(struct weir_builder *b, const struct w
 /* ---- block ---- */
 
 static const struct weir_attr_rule block_attrs[] = {
-    SIZE("width"),
-    SIZE("heads"),
-    DROPOUT,
-    /* How many blocks there are, for the initial scale of the residual projections. */
-    {.key = "layers", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1}};
+    WEIR__GPT_SIZE("width"), WEIR__GPT_SIZE("heads"), WEIR__GPT_DROPOUT, WEIR__GPT_LAYERS};
 
-static struct weir_value *build_block(struct weir_builder *b, const struct weir_layer *layer,
-                                      struct weir_value *x) {
-    int64_t width = weir_layer_int(layer, "width"), heads = weir_layer_int(layer, "heads");
-    double drop = weir_layer_real(layer, "dropout");
+/** Of the projections that end sublayers. */
+static struct weir_init residual_init(const struct weir_layer *layer) {
     double layers = (double)weir_layer_int(layer, "layers");
-    struct weir_init residual = {WEIR_INIT_NORMAL, 0.02 / sqrt(2 * layers)};
-    if (!has_width(b, layer, x)) return NULL;
+    return (struct weir_init){WEIR_INIT_NORMAL, 0.02 / sqrt(2 * layers)};
+}
+
+struct weir_value *weir__gpt_attend(struct weir_builder *b, const struct weir_layer *layer,
+                                    struct weir_value *x) {
+    int64_t width = weir_layer_int(layer, "width"), heads = weir_layer_int(layer, "heads");
+    struct weir_init residual = residual_init(layer);
     struct weir_value *h = norm(b, x, "ln_1.weight", "ln_1.bias");
     h = product(b, h, 3 * width, "attn.c_attn.weight", "attn.c_attn.bias", weights);
     h = weir_attention(b, h, heads, true);
     h = product(b, h, width, "attn.c_proj.weight", "attn.c_proj.bias", residual);
-    x = weir_sum(b, x, weir_dropout(b, h, drop));
-    h = norm(b, x, "ln_2.weight", "ln_2.bias");
+    return weir_dropout(b, h, weir_layer_real(layer, "dropout"));
+}
+
+struct weir_value *weir__gpt_mlp(struct weir_builder *b, const struct weir_layer *layer,
+                                 struct weir_value *x) {
+    int64_t width = weir_layer_int(layer, "width");
+    struct weir_init residual = residual_init(layer);
+    struct weir_value *h = norm(b, x, "ln_2.weight", "ln_2.bias");
     h = product(b, h, 4 * width, "mlp.c_fc.weight", "mlp.c_fc.bias", weights);
     h = weir_gelu(b, h, true);
     h = product(b, h, width, "mlp.c_proj.weight", "mlp.c_proj.bias", residual);
-    return weir_sum(b, x, weir_dropout(b, h, drop));
+    return weir_dropout(b, h, weir_layer_real(layer, "dropout"));
+}
+
+static struct weir_value *build_block(struct weir_builder *b, const struct weir_layer *layer,
+                                      struct weir_value *x) {
+    if (!weir__gpt_has_width(b, layer, x)) return NULL;
+    x = weir_sum(b, x, weir__gpt_attend(b, layer, x));
+    return weir_sum(b, x, weir__gpt_mlp(b, layer, x));
 }
 
 /* ---- head ---- */
 
 static const struct weir_attr_rule head_attrs[] = {
-    SIZE("width"), SIZE("vocab"), {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG}};
+    WEIR__GPT_SIZE("width"), WEIR__GPT_SIZE("vocab"), {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG}};
 
-static struct weir_value *build_head(struct weir_builder *b, const struct weir_layer *layer,
+struct weir_value *weir__gpt_predict(struct weir_builder *b, const struct weir_layer *layer,
                                      struct weir_value *x) {
     int64_t shape[] = {weir_layer_int(layer, "vocab"), weir_layer_int(layer, "width")};
-    if (!has_width(b, layer, x)) return NULL;
+    if (!weir__gpt_has_width(b, layer, x)) return NULL;
     struct weir_value *h = norm(b, x, "ln_f.weight", "ln_f.bias");
     struct weir_value *weight = weir_layer_flag(layer, "tied")
                                     ? weir_tied_parameter(b, "wte.weight")
@@ -122,7 +129,7 @@ const struct weir_layer_type weir__layer_gpt_embedding = {
     WEIR__ATTRS(embedding_attrs),
     .prefix = WEIR_PREFIX_NONE,
     .composite = true,
-    .build = build_embedding,
+    .build = weir__gpt_embed,
     .input = "tokens (i64)",
     .output = "tokens, width",
     .about = "the sum of token and position embeddings, and its dropout: GPT-2's wte and wpe"};
@@ -140,7 +147,7 @@ const struct weir_layer_type weir__layer_gpt_head = {
     WEIR__ATTRS(head_attrs),
     .prefix = WEIR_PREFIX_NONE,
     .composite = true,
-    .build = build_head,
+    .build = weir__gpt_predict,
     .input = "tokens, width",
     .output = "tokens, vocab",
     .about = "GPT-2's last LayerNorm and head; tied: the token embedding is its weight"};
@@ -164,31 +171,53 @@ static bool check_options(const struct weir_gpt_options *options, struct weir_fa
         weir_faults_add(faults, "--dropout is %g, but must be from 0 to below 1", options->dropout);
         good = false;
     }
+    uint32_t blocks = options->residual_block == 0 ? 0 : options->layers / options->residual_block;
+    if (blocks >= WEIR__SOURCES_MAX) {
+        weir_faults_add(faults, "--residual-block %u makes %u blocks of %u layers, but %d are the most: "
+                        "give --residual-block %u or more",
+                        options->residual_block, blocks, options->layers, WEIR__SOURCES_MAX - 1,
+                        options->layers / WEIR__SOURCES_MAX + 1);
+        good = false;
+    }
     assert(good || faults == NULL || faults->count > before);
     (void)before;
     return good;
 }
 
+/** One of the list's types, or its kin whose residuals are mixed; that takes all attributes, the
+ * other one leaves the last `more` away. */
+static int add_layer(struct weir_model *model, const struct weir_gpt_options *options,
+                     const char *type, const char *mixed_type, uint32_t count, uint32_t more,
+                     const struct weir_attr *attrs, struct weir_faults *faults) {
+    bool mixed = options->residual_block > 0;
+    assert(more <= count);
+    return weir_model_add(model, mixed ? mixed_type : type, NULL,
+                          (struct weir_attrs){mixed ? count : count - more, attrs}, faults);
+}
+
 static int add_layers(struct weir_model *model, const struct weir_gpt_options *options,
                       struct weir_faults *faults) {
+    struct weir_attr residual = WEIR_ATTR_INT("residual_block", options->residual_block);
+    struct weir_attr layers = WEIR_ATTR_INT("layers", options->layers);
     struct weir_attr width = WEIR_ATTR_INT("width", options->width);
     struct weir_attr vocab = WEIR_ATTR_INT("vocab", options->vocab);
     struct weir_attr dropout = WEIR_ATTR_REAL("dropout", options->dropout);
     struct weir_attr embedding[] = {vocab, WEIR_ATTR_INT("context", options->context), width,
                                     dropout};
-    struct weir_attr block[] = {width, WEIR_ATTR_INT("heads", options->heads), dropout,
-                                WEIR_ATTR_INT("layers", options->layers)};
-    struct weir_attr head[] = {width, vocab, WEIR_ATTR_FLAG("tied", options->tied)};
-    int status = weir_model_add(model, "gpt_embedding", NULL,
-                                (struct weir_attrs){WEIR__COUNT_OF(embedding), embedding}, faults);
+    struct weir_attr block[] = {width, WEIR_ATTR_INT("heads", options->heads), dropout, layers,
+                                residual};
+    struct weir_attr head[] = {width, vocab, WEIR_ATTR_FLAG("tied", options->tied), layers,
+                               residual};
+    int status = add_layer(model, options, "gpt_embedding", "gpt_residual_embedding",
+                           WEIR__COUNT_OF(embedding), 0, embedding, faults);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < options->layers; i++) {
-        status = weir_model_add(model, "gpt_block", NULL,
-                                (struct weir_attrs){WEIR__COUNT_OF(block), block}, faults);
+        status = add_layer(model, options, "gpt_block", "gpt_residual_block",
+                           WEIR__COUNT_OF(block), 1, block, faults);
         if (status != WEIR_OK) return status;
     }
-    return weir_model_add(model, "gpt_head", NULL, (struct weir_attrs){WEIR__COUNT_OF(head), head},
-                          faults);
+    return add_layer(model, options, "gpt_head", "gpt_residual_head", WEIR__COUNT_OF(head), 2, head,
+                     faults);
 }
 
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,

@@ -109,6 +109,8 @@ struct weir__op_rule {
     /** Floating-point operations of one row's forward pass, 2 per multiply-add; NULL: 0. */
     double (*cost)(const struct weir__node *node);
     uint8_t in_place; /**< bit i: the first output may take input i's memory */
+    bool sums;        /**< an output but the first may take the memory of the input that stands as
+                           far from the last as it does */
 };
 
 /** The rule of a forward or backward op. */

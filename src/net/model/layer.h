@@ -19,6 +19,8 @@ struct weir_layer {
     const char *identity;    /**< "h.3" or "4": what messages and masks call it */
     const char *prefix;      /**< "h.3.", "4." or "": what its parameters' names begin with */
     const char *label;       /**< "5 'h.3' (gpt_block)", or "4 (relu)" without a name */
+    const struct weir_skip_use *skips; /**< verb, name and namespace of each, as its type says */
+    uint32_t skip_count;
     bool frozen;             /**< its parameters do not learn */
     /** The attribute that its build function asked for without its type listing it, or as another
      * kind; the function's text. NULL: none. In the model's pool. */
@@ -75,6 +77,10 @@ extern const uint32_t weir__image_layer_count;
 extern const struct weir_layer_type weir__layer_gpt_embedding;
 extern const struct weir_layer_type weir__layer_gpt_block;
 extern const struct weir_layer_type weir__layer_gpt_head;
+/** Entries that stand in gpt_residual.c. */
+extern const struct weir_layer_type weir__layer_gpt_residual_embedding;
+extern const struct weir_layer_type weir__layer_gpt_residual_block;
+extern const struct weir_layer_type weir__layer_gpt_residual_head;
 /** Entries that stand in resnet.c and amoebanet.c. */
 extern const struct weir_layer_type weir__layer_residual;
 extern const struct weir_layer_type weir__layer_amoeba_stem;

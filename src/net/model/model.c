@@ -141,6 +141,39 @@ static int name_layer(struct weir_model *model, struct weir_layer *layer, const 
     return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
+enum { LAYER_USES_MAX = 64 }; /* a builder's mask has a bit for each */
+
+/** The i-th use of a skip; false behind the last. `text` may get its name. */
+static bool skip_use_at(const struct weir_layer *layer, uint32_t i, struct weir_skip_use *use,
+                        char text[32]) {
+    const struct weir_layer_type *type = layer->type;
+    *use = (struct weir_skip_use){.name = "", .name_space = ""};
+    if (type->skip_at != NULL) return i < LAYER_USES_MAX && type->skip_at(layer, i, use, text);
+    if (i >= type->skip_count) return false;
+    const struct weir_skip_rule *rule = &type->skips[i];
+    use->verb = rule->verb;
+    use->name = weir_layer_text(layer, rule->name_key);
+    if (rule->name_space_key != NULL) use->name_space = weir_layer_text(layer, rule->name_space_key);
+    return true;
+}
+
+static int list_skips(struct weir__pool *pool, struct weir_layer *layer) {
+    char text[32];
+    struct weir_skip_use use, *list;
+    uint32_t count = 0;
+    while (skip_use_at(layer, count, &use, text)) count++;
+    layer->skip_count = count;
+    layer->skips = list = weir__pool_take(pool, count, sizeof list[0]);
+    if (list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        skip_use_at(layer, i, &list[i], text);
+        list[i].name = weir__pool_text(pool, list[i].name);
+        list[i].name_space = weir__pool_text(pool, list[i].name_space);
+        if (list[i].name == NULL || list[i].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    return WEIR_OK;
+}
+
 int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type *type,
                           const char *name, struct weir_attrs attrs, struct weir_faults *faults) {
     assert(type->build != NULL && type->skip_count <= WEIR_LAYER_SKIPS_MAX);
@@ -162,6 +195,7 @@ int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type
     if ((status = name_layer(model, layer, name)) != WEIR_OK) return status;
     status = weir__attrs_copy(&model->pool, type, layer->label, attrs, &layer->attrs, faults);
     if (status != WEIR_OK) return status;
+    if ((status = list_skips(&model->pool, layer)) != WEIR_OK) return status;
     bool is_new = weir__name_set_find(&model->identities, layer->identity) == WEIR__NO_NAME;
     if (is_new && !weir__name_set_add(&model->identities, layer->identity, layer->index))
         return WEIR_ERR_OUT_OF_MEMORY;

@@ -14,6 +14,8 @@ extern const struct weir__op_rule weir__rule_position_add;
 extern const struct weir__op_rule weir__rule_layer_norm;
 extern const struct weir__op_rule weir__rule_add_layer_norm;
 extern const struct weir__op_rule weir__rule_rms_norm;
+extern const struct weir__op_rule weir__rule_residual_mix;
+extern const struct weir__op_rule weir__rule_residual_mix_grad;
 extern const struct weir__op_rule weir__rule_attention;
 extern const struct weir__op_rule weir__rule_gelu;
 extern const struct weir__op_rule weir__rule_relu;

@@ -59,7 +59,9 @@ static uint32_t choose_texts(const struct weir__archive *archive, bool weights,
     uint32_t all, count = 0;
     const struct weir__safetensors_text *list = weir__archive_texts(archive, &all);
     for (uint32_t i = 0; i < all; i++)
-        if (!weights || strcmp(list[i].key, weir__heads_key) == 0) texts[count++] = list[i];
+        if (!weights || strcmp(list[i].key, weir__heads_key) == 0 ||
+            strcmp(list[i].key, weir__residual_key) == 0)
+            texts[count++] = list[i];
     return count;
 }
 

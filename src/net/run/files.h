@@ -14,8 +14,9 @@
 enum { WEIR__PROGRESS_NUMBERS = 3 };
 extern const char *const weir__progress_keys[WEIR__PROGRESS_NUMBERS];
 extern const char weir__skipped_key[];
-/** And of weights, too: how many heads each block of a GPT has. */
-extern const char weir__heads_key[];
+/** And of weights, too: how many heads each block of a GPT has, and of how many layers the blocks
+ * are whose sums it mixes, if it does. */
+extern const char weir__heads_key[], weir__residual_key[];
 
 /** Removes what this rank wrote by weir_net_copy_save, of which nothing will come; before the next
  * take. */

@@ -11,7 +11,8 @@
 #include <string.h>
 
 const char *const weir__progress_keys[WEIR__PROGRESS_NUMBERS] = {"step", "mini_batch", "seed"};
-const char weir__skipped_key[] = "skipped", weir__heads_key[] = "heads";
+const char weir__skipped_key[] = "skipped", weir__heads_key[] = "heads",
+           weir__residual_key[] = "residual_block";
 
 static bool same_shape(const struct weir__safetensor *tensor,
                        const struct weir_parameter *parameter) {

@@ -31,37 +31,38 @@ static bool add_number(struct texts *texts, const char *key, uint64_t value) {
     return text != NULL;
 }
 
-static uint64_t heads_of_block(struct weir_attrs attributes) {
+static uint64_t number_of_block(struct weir_attrs attributes, const char *key) {
     for (uint32_t i = 0; i < attributes.count; i++)
-        if (strcmp(attributes.list[i].key, "heads") == 0)
-            return (uint64_t)attributes.list[i].integer;
+        if (strcmp(attributes.list[i].key, key) == 0) return (uint64_t)attributes.list[i].integer;
     return 0;
 }
 
-/** How many heads each block of a GPT has; 0 where there are no blocks, or blocks differ. */
-static uint64_t find_heads(const struct weir_model *model) {
-    uint64_t heads = 0;
+/** What each block of a GPT has for `key`; 0 where there are no blocks, or blocks differ. */
+static uint64_t find_number(const struct weir_model *model, const char *key) {
+    uint64_t number = 0;
     for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
         const char *type, *name;
         struct weir_attrs attributes;
         if (weir_model_layer(model, i, &type, &name, &attributes) != WEIR_OK) return 0;
-        if (strcmp(type, "gpt_block") != 0) continue;
-        uint64_t found = heads_of_block(attributes);
-        if (heads != 0 && heads != found) return 0;
-        heads = found;
+        if (strcmp(type, "gpt_block") != 0 && strcmp(type, "gpt_residual_block") != 0) continue;
+        uint64_t found = number_of_block(attributes, key);
+        if (number != 0 && number != found) return 0;
+        number = found;
     }
-    return heads;
+    return number;
 }
 
 /** What the metadata say; false without memory. `progress` may be NULL. */
 static bool make_texts(struct texts *texts, const struct weir_model *model,
                        const struct weir_progress *progress) {
     uint32_t notes = progress != NULL ? progress->note_count : 0;
-    uint64_t heads = find_heads(model);
+    uint64_t heads = find_number(model, weir__heads_key);
+    uint64_t residual_block = find_number(model, weir__residual_key);
     texts->list =
-        weir__pool_take(texts->pool, 2 + WEIR__PROGRESS_NUMBERS + notes, sizeof *texts->list);
+        weir__pool_take(texts->pool, 3 + WEIR__PROGRESS_NUMBERS + notes, sizeof *texts->list);
     if (texts->list == NULL || (heads > 0 && !add_number(texts, weir__heads_key, heads)))
         return false;
+    if (residual_block > 0 && !add_number(texts, weir__residual_key, residual_block)) return false;
     if (progress == NULL) return true;
     bool good = add_number(texts, weir__progress_keys[0], progress->step) &&
                 add_number(texts, weir__progress_keys[1], progress->mini_batch) &&
