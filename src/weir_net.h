@@ -132,12 +132,12 @@ int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_
  * its input, what PyTorch calls it. */
 const struct weir_layer_type *weir_layer_type_at(uint32_t index);
 
-/** The GPT of the built-in list: gpt_embedding, layers x gpt_block, gpt_head; with residual_block their
- * kin gpt_residual_embedding, gpt_residual_block and gpt_residual_head. */
+/** The GPT of the built-in list: gpt_embedding, layers x gpt_block, gpt_head; with residual_block
+ * their kin gpt_residual_embedding, gpt_residual_block and gpt_residual_head. */
 struct weir_gpt_options {
     uint32_t layers, width, heads, context, vocab;
-    bool tied;      /**< the head's weight is the token embedding */
-    double dropout; /**< on the embedding sum and each residual branch */
+    bool tied;               /**< the head's weight is the token embedding */
+    double dropout;          /**< on the embedding sum and each residual branch */
     uint32_t residual_block; /**< layers of a block, of at most 63 blocks, whose sums later layers
                                   mix (block attention residuals, arXiv 2603.15031); 0: a plain
                                   residual stream */
@@ -145,8 +145,8 @@ struct weir_gpt_options {
 #define WEIR_GPT_OPTIONS_INIT                                                                      \
     { .layers = 4, .width = 256, .heads = 8, .context = 128, .vocab = 256 }
 /** GPT-2's list of layers (pre-LayerNorm, learned positions, GELU tanh) with its loss. The
- * model is the caller's. WEIR_ERR_ARGUMENT: heads that do not divide the width, sizes of 0, too many
- * blocks. */
+ * model is the caller's. WEIR_ERR_ARGUMENT: heads that do not divide the width, sizes of 0, too
+ * many blocks. */
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
                    struct weir_faults *faults, struct weir_model **model);
 
@@ -362,7 +362,8 @@ struct weir_progress {
                            of the optimizer */
 };
 /** Writes safetensors: parameters under their names, and for a GPT the metadata "heads" (of its
- * attention: no shape tells how many) and, where residuals are mixed, "residual_block"; with `progress` also optimizer state
+ * attention: no shape tells how many) and, where residuals are mixed, "residual_block"; with
+ * `progress` also optimizer state
  * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", "skipped" if it
  * is not 0, and the notes). Of several ranks each writes its own into a folder of that name, which
  * all see; so does one process where there is one. Atomic: the old stays until the new is whole. */

@@ -106,8 +106,8 @@ __device__ __forceinline__ void take_logits(const Form &row, const struct weir__
 #pragma unroll 1
     for (uint32_t s = 0; s < call.sources; s++) {
         float scale = 1.0f;
-        two_sums sums = squares_and_logit(row, shared, call.x[s], m * row.n, scale, call.weight,
-                                          call.query);
+        two_sums sums =
+            squares_and_logit(row, shared, call.x[s], m * row.n, scale, call.weight, call.query);
         if (sums.first > 0x1p120f) { /* of the whole row: all its threads do this */
             scale = 0x1p-80f;
             sums = squares_and_logit(row, shared, call.x[s], m * row.n, scale, call.weight,
@@ -201,9 +201,9 @@ __device__ __forceinline__ mix_slopes slopes_of(const Form &row,
 }
 
 template <typename Form>
-__device__ __forceinline__ void
-residual_mix_grad_row(const Form &row, const struct weir__cuda_mix_grad &call, uint64_t m,
-                      float (*shared)[32]) {
+__device__ __forceinline__ void residual_mix_grad_row(const Form &row,
+                                                      const struct weir__cuda_mix_grad &call,
+                                                      uint64_t m, float (*shared)[32]) {
     using T = typename Form::number;
     constexpr uint32_t width = Form::width;
     const mix_slopes made = slopes_of(row, call, m, shared);

@@ -58,8 +58,8 @@
  * - rms_norm: x (M, C), weight (C)? -> y (M, C), rstd (M) = 1 / sqrt(the squares' mean + eps);
  *   rms_norm_grad_input: dy, x (M, C), rstd (M), weight (C)? -> dx (M, C); rms_norm_grad_weight:
  *   dy, x, rstd -> dweight (C) acc. has_bias says that the weight is there
- * - residual_mix: weight (C), query (C), S sources x_s (M, C) -> y (M, C), share (M, S), rstd (M, S):
- *   to each token's S vectors one head of attention, whose keys are rms_norm(x_s) with `weight`,
+ * - residual_mix: weight (C), query (C), S sources x_s (M, C) -> y (M, C), share (M, S), rstd (M,
+ * S): to each token's S vectors one head of attention, whose keys are rms_norm(x_s) with `weight`,
  *   whose query is `query`, and whose values are the sources: share = softmax over s of query .
  *   key_s, y = sum of share_s * x_s (block attention residuals, arXiv 2603.15031)
  * - residual_mix_grad: dy (M, C), share, rstd (M, S), weight, query, S sources x_s, S sums d_s (M,
@@ -295,7 +295,7 @@ struct weir__op_shape {
                            row, whatever `tokens` */
     int64_t heads;
     int64_t sources; /**< S of residual_mix, 1 to WEIR__SOURCES_MAX */
-    int64_t table; /**< rows of a table: V of embedding, P of position */
+    int64_t table;   /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
     bool weight_in_out; /**< GPT-2's Conv1D layout */
     bool has_bias;      /**< operands marked "?" are there */

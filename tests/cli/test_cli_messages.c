@@ -238,7 +238,8 @@ static void test_a_word_cannot_write_to_the_terminal(void) {
 
 static const struct message of_models[] = {
     {"describe --model gptt",
-     "--model gptt is not known (did you mean gpt?): choose gpt, unet, resnet101 or amoebanetd",
+     "--model gptt is not known (did you mean gpt?): choose gpt, gpt2-124m, gpt2-350m, gpt2-774m, "
+     "gpt2-1558m, unet, resnet101 or amoebanetd",
      "describe --model gpt"},
     {"describe --model none.json",
      "cannot open none.json: No such file or directory: check the path", NULL},

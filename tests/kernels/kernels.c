@@ -509,17 +509,6 @@ static double steepest(const double *variance, int64_t count, double eps) {
     return largest;
 }
 
-/** The length of weight * query, which inputs `first` and the next are: how far a token's logits
- * are apart, whose errors shares have. */
-static double query_length(const struct kernel_case *test, int first) {
-    double squares = 0;
-    for (int64_t i = 0; i < test->shape.width; i++) {
-        double product = test->in[first][i] * test->in[first + 1][i];
-        squares += product * product;
-    }
-    return 1 + sqrt(squares);
-}
-
 static double largest_rstd(const struct kernel_case *test) {
     double largest = 1;
     enum weir__op_code op = test->shape.op;
@@ -601,8 +590,8 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
-    case WEIR__OP_residual_mix_grad:
-        return sqrt(sum_length(&test->shape)) * largest_rstd(test) * query_length(test, 3);
+    /* Shares have errors of logits, which are up to some weight * query's length, 2 root width. */
+    case WEIR__OP_residual_mix_grad: return 2 * sum_length(&test->shape) * largest_rstd(test);
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
     case WEIR__OP_linear_grad_weight:
@@ -662,7 +651,7 @@ static double steepness(const struct kernel_results *wanted) {
                    op == WEIR__OP_instance_norm || op == WEIR__OP_instance_norm_act;
     if (op == WEIR__OP_rms_norm) return kernel_largest(wanted, 1, 1);
     if (op == WEIR__OP_residual_mix)
-        return kernel_largest(wanted, 2, 1) * query_length(wanted->test, 0);
+        return 2 * kernel_largest(wanted, 2, 1) * sqrt(sum_length(&wanted->test->shape));
     if (op == WEIR__OP_batch_norm)
         return steepest(wanted->out[2], wanted->test->operands.out[2].count,
                         wanted->test->shape.eps);

@@ -191,8 +191,7 @@ static void take_sums(const struct kernel_case *forward, const double *dy,
 static void fill_gradient(struct kernel_case *gradient, const struct pair *pair,
                           const struct kernel_case *forward, const double *dy,
                           const struct kernel_results *results) {
-    bool chained =
-        pair->forward == WEIR__OP_batch_norm || pair->forward == WEIR__OP_residual_mix;
+    bool chained = pair->forward == WEIR__OP_batch_norm || pair->forward == WEIR__OP_residual_mix;
     struct kernel_case sums;
     struct kernel_results made;
     if (chained) take_sums(forward, dy, results, &sums, &made);

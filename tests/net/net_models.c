@@ -161,6 +161,7 @@ static void random_gpt(struct net_problem *problem, struct sketch *sketch) {
     options.vocab = between(3, 11);
     options.dropout = coin() ? 0.2 : 0;
     options.tied = coin();
+    if (test_random_below(3) == 0) options.residual_block = between(1, 2);
     EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &sketch->model), WEIR_OK);
     problem->input =
         (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};

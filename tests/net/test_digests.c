@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: what is trained has the same bits on every machine: of levels v3, v4 and neon, and others
- * of v2; in bf16 others again, and of v4-bf16 its own. Method: five updates of a small GPT and of a
- * small U-Net, from a seed and from numbers that are counted, not drawn; a digest of the loss and
- * of all parameters, compared with the one that stands here, at every level of our own kernels that
- * runs here, over two pipelines.
+ * of v2; in bf16 others again, and of v4-bf16 its own. Method: five updates of a small GPT, of
+ * one that mixes residuals, and of a small U-Net, from a seed and from numbers that are counted,
+ * not drawn; a digest of the loss and of all parameters, compared with the one that stands here, at
+ * every level of our own kernels that runs here, over two pipelines.
  *
  * A change that is meant to change bits (a formula, an order of sums) changes the digests, and says
  * so in CHANGELOG.md: checkpoints go on with other bits then.
@@ -29,7 +29,7 @@ struct digests {
     const char *is[BITS];
 };
 
-static struct weir_model *gpt(void) {
+static struct weir_model *gpt_of(uint32_t residual_block) {
     struct weir_gpt_options options = WEIR_GPT_OPTIONS_INIT;
     struct weir_model *model = NULL;
     options.layers = 2;
@@ -38,8 +38,17 @@ static struct weir_model *gpt(void) {
     options.context = CONTEXT;
     options.vocab = VOCABULARY;
     options.dropout = 0.1;
+    options.residual_block = residual_block;
     EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &model), WEIR_OK);
     return model;
+}
+
+static struct weir_model *gpt(void) {
+    return gpt_of(0);
+}
+
+static struct weir_model *mixing_gpt(void) {
+    return gpt_of(1);
 }
 
 static struct weir_model *unet(void) {
@@ -55,8 +64,13 @@ static struct weir_model *unet(void) {
 
 static const struct digests models[] = {
     {"gpt", gpt, WEIR_F32, {"92618ad30e387ed0", "fbd32519974afdc8"}},
+    {"mixing gpt", mixing_gpt, WEIR_F32, {"3c705c8fb5f07595", "373bd868a747d420"}},
     {"unet", unet, WEIR_F32, {"779b0cc31599aba1", "e49a8d3c299f11b8"}},
     {"gpt", gpt, WEIR_BF16, {"7d8c7abec862de23", "993917a3543f67c0", "45a14d4992fe14dc"}},
+    {"mixing gpt",
+     mixing_gpt,
+     WEIR_BF16,
+     {"0de7342abf31bc17", "565429374d1f77c7", "588838c7d469edd9"}},
     {"unet", unet, WEIR_BF16, {"5bf39db6e5f2fbd7", "b5709f9ca66925bb", "5bf39db6e5f2fbd7"}},
 };
 

@@ -85,8 +85,8 @@ static const struct golden residual = {
     .clip = 0.5,
     /* as the GPT, but for three blocks, and before each sublayer squares, logits, and a sum of up
      * to 3 sources */
-    .length = 3 * (3 * (2 * 16 + 16 + 8 + 8 + 16 + 16 + 64) + 7 * (16 + 16 + 3) + 16 + 16 + 32) +
-              5 * 8,
+    .length =
+        3 * (3 * (2 * 16 + 16 + 8 + 8 + 16 + 16 + 64) + 7 * (16 + 16 + 3) + 16 + 16 + 32) + 5 * 8,
 };
 static const struct golden crossing = {
     .path = "tests/golden/crossing.safetensors",

@@ -249,17 +249,46 @@ static void test_facts_of_known_layers(void) {
 }
 
 static void test_gpt2_has_its_published_number_of_parameters(void) {
-    struct weir_gpt_options options = {12, 768, 12, 1024, 50257, true, 0.0};
+    static const struct {
+        struct weir_gpt_options options;
+        uint64_t parameters;
+    } sizes[] = {{{12, 768, 12, 1024, 50257, true, 0.0}, 124439808},
+                 {{24, 1024, 16, 1024, 50257, true, 0.0}, 354823168},
+                 {{36, 1280, 20, 1024, 50257, true, 0.0}, 774030080},
+                 {{48, 1600, 25, 1024, 50257, true, 0.0}, 1557611200},
+                 /* 2 x 768 more before each of 24 sublayers, and at the end */
+                 {{12, 768, 12, 1024, 50257, true, 0.0, 2}, 124439808 + 25 * 2 * 768}};
+    static struct weir_layer_facts facts[50];
+    for (size_t i = 0; i < WEIR__COUNT_OF(sizes); i++) {
+        struct weir_model *model;
+        CHECK_OK(weir_model_gpt(test_allocator(), &sizes[i].options, NULL, &model));
+        uint32_t count = weir_model_layer_count(model);
+        CHECK_EQ_UINT(count, sizes[i].options.layers + 2);
+        CHECK_OK(weir_model_infer(model, WEIR_F32, facts, NULL));
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < count; k++) sum += facts[k].parameters;
+        EXPECT_EQ_UINT(sum, sizes[i].parameters);
+        EXPECT_EQ_INT(facts[count - 1].output.shape[1], 50257);
+        weir_model_destroy(model);
+    }
+}
+
+static void test_residuals_of_too_many_blocks_are_refused(void) {
+    struct weir_gpt_options options = {63, 8, 2, 4, 5, false, 0.0, 1};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_model *model;
-    struct weir_layer_facts facts[14];
-    CHECK_OK(weir_model_gpt(test_allocator(), &options, NULL, &model));
-    CHECK_EQ_UINT(weir_model_layer_count(model), 14);
-    CHECK_OK(weir_model_infer(model, WEIR_F32, facts, NULL));
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < 14; i++) sum += facts[i].parameters;
-    EXPECT_EQ_UINT(sum, 124439808);
-    EXPECT_EQ_INT(facts[13].output.shape[1], 50257);
+    static struct weir_layer_facts facts[65];
+    CHECK_OK(weir_model_gpt(test_allocator(), &options, &faults, &model));
+    EXPECT_STATUS(weir_model_infer(model, WEIR_F32, facts, &faults), WEIR_OK);
     weir_model_destroy(model);
+    options.layers = 64;
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, &faults, &model), WEIR_ERR_ARGUMENT);
+    expect_fault(&faults, "--residual-block 1 makes 64 blocks of 64 layers, but 63 are the most: "
+                          "give --residual-block 2 or more");
+    options.layers = 127;
+    options.residual_block = 2;
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, &faults, &model), WEIR_ERR_ARGUMENT);
+    weir_faults_clean_up(&faults);
 }
 
 static void test_impossible_gpts_are_refused(void) {
@@ -415,6 +444,7 @@ WEIR_TEST_SUITE(
     TEST(impossible_transposed_convolutions_are_refused), TEST(other_cases_of_pytorch_are_refused),
     TEST(two_unnamed_layers_with_one_parameter_name_are_refused), TEST(facts_of_known_layers),
     TEST(gpt2_has_its_published_number_of_parameters), TEST(impossible_gpts_are_refused),
-    TEST(partitions_that_do_not_fit_are_refused), TEST(training_without_a_loss_is_refused),
-    TEST(the_automatic_partition_follows_the_costs), TEST(hashes_tell_layers_apart),
-    TEST(hashes_see_every_kind_of_attribute), TEST(hash_of_the_border_sees_shapes_and_loss))
+    TEST(residuals_of_too_many_blocks_are_refused), TEST(partitions_that_do_not_fit_are_refused),
+    TEST(training_without_a_loss_is_refused), TEST(the_automatic_partition_follows_the_costs),
+    TEST(hashes_tell_layers_apart), TEST(hashes_see_every_kind_of_attribute),
+    TEST(hash_of_the_border_sees_shapes_and_loss))

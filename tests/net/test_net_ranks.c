@@ -188,9 +188,9 @@ struct gpt {
     struct job job;
 };
 
-static void gpt_init(struct gpt *gpt) {
+static void gpt_init(struct gpt *gpt, uint32_t residual_block) {
     static const struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {3}};
-    struct weir_gpt_options options = {2, 4, 2, 3, 5, true, 0};
+    struct weir_gpt_options options = {2, 4, 2, 3, 5, true, 0, residual_block};
     *gpt = (struct gpt){.problem = {.input = tokens, .target = tokens}};
     name_files(&gpt->paths);
     EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &gpt->problem.model), WEIR_OK);
@@ -218,10 +218,10 @@ static void gpt_run(struct gpt *gpt, uint32_t stages, uint32_t ranks, const char
         TEST_FAIL("alone: %s", job->said[0]);
 }
 
-static void test_any_number_of_ranks_and_stages_goes_on(void) {
+static void go_on_with_any_number(uint32_t residual_block) {
     struct gpt gpt;
     struct weir__io io = {.allocator = test_allocator()};
-    gpt_init(&gpt);
+    gpt_init(&gpt, residual_block);
     const struct paths *paths = &gpt.paths;
     gpt_run(&gpt, 3, 0, NULL, paths->alone[0]);
     gpt_run(&gpt, 3, 0, paths->alone[0], paths->alone[1]);
@@ -241,9 +241,17 @@ static void test_any_number_of_ranks_and_stages_goes_on(void) {
     gpt_clean_up(&gpt);
 }
 
+static void test_any_number_of_ranks_and_stages_goes_on(void) {
+    go_on_with_any_number(0);
+}
+
+static void test_mixed_residuals_cross_ranks(void) {
+    go_on_with_any_number(1);
+}
+
 static void test_copies_are_written_beside_training_and_then_committed(void) {
     struct gpt gpt;
-    gpt_init(&gpt);
+    gpt_init(&gpt, 0);
     gpt_run(&gpt, 3, 0, NULL, gpt.paths.alone[0]);
     gpt.job.beside = true;
     gpt_run(&gpt, 3, 3, NULL, gpt.paths.together[0]);
@@ -312,7 +320,7 @@ static void cut_file(const char *path, const char *folder) {
 
 static void test_parameters_in_pieces_are_loaded(void) {
     struct gpt gpt;
-    gpt_init(&gpt);
+    gpt_init(&gpt, 0);
     const struct paths *paths = &gpt.paths;
     gpt_run(&gpt, 2, 0, NULL, paths->alone[0]);
     gpt_run(&gpt, 2, 0, paths->alone[0], paths->alone[1]);
@@ -328,7 +336,7 @@ static void test_parameters_in_pieces_are_loaded(void) {
 /* Of two ranks with a stage each. */
 static void refuse_odd(const char *level, const char *load, int status, const char *part) {
     struct gpt gpt;
-    gpt_init(&gpt);
+    gpt_init(&gpt, 0);
     gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
     gpt.job.save = gpt.paths.alone[1];
     gpt.job.load = gpt.paths.alone[0];
@@ -343,7 +351,7 @@ static void test_a_save_that_one_rank_cannot_write_leaves_the_former(void) {
     const struct threads_options how = {.ranks = 2, .seed = test_random_u64(), .delay = 10};
     struct gpt gpt;
     char files[16];
-    gpt_init(&gpt);
+    gpt_init(&gpt, 0);
     gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
     gpt_run(&gpt, 2, 2, NULL, gpt.paths.together[0]);
     gpt.job.load = gpt.paths.together[0];
@@ -363,7 +371,7 @@ static void test_a_folder_with_a_damaged_part_is_loaded_by_none(void) {
     struct weir__io io = {.allocator = test_allocator()};
     struct weir__bytes bytes = {0};
     char part[PATH_BYTES + 8];
-    gpt_init(&gpt);
+    gpt_init(&gpt, 0);
     gpt_run(&gpt, 2, 2, NULL, gpt.paths.together[0]);
     test_shell(part, sizeof part, "printf %%s \"$(ls %s/part-*-1.safetensors)\"",
                gpt.paths.together[0]);
@@ -394,7 +402,7 @@ static void test_a_file_that_one_rank_lacks_is_loaded_by_none(void) {
 /* Before it has a pipe: what others would say to it there is not mixed with that. */
 static void test_a_net_that_one_rank_cannot_make_is_made_by_none(void) {
     struct gpt gpt;
-    gpt_init(&gpt);
+    gpt_init(&gpt, 0);
     gpt_run(&gpt, 2, 0, NULL, gpt.paths.alone[0]);
     gpt.job.odd_dtype = true;
     const struct threads_options how = {
@@ -407,7 +415,7 @@ static void test_a_net_that_one_rank_cannot_make_is_made_by_none(void) {
 }
 
 WEIR_TEST_SUITE(net_ranks, TEST(ranks_write_what_one_process_writes),
-                TEST(any_number_of_ranks_and_stages_goes_on),
+                TEST(any_number_of_ranks_and_stages_goes_on), TEST(mixed_residuals_cross_ranks),
                 TEST(copies_are_written_beside_training_and_then_committed),
                 TEST(parameters_in_pieces_are_loaded),
                 TEST(a_save_that_one_rank_cannot_write_leaves_the_former),

@@ -118,10 +118,10 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
 static struct operands operands_of_sources(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     const struct operand source = REAL(n.width), none = {.kind = OPERAND_REAL};
-    struct operands mix = {{SHARED(n.c), SHARED(n.c)},
-                           {REAL(n.width), MOMENT(n.m * shape->sources),
-                            MOMENT(n.m * shape->sources)},
-                           false};
+    struct operands mix = {
+        {SHARED(n.c), SHARED(n.c)},
+        {REAL(n.width), MOMENT(n.m * shape->sources), MOMENT(n.m * shape->sources)},
+        false};
     struct operands grad = {{REAL(n.width), MOMENT(n.m * shape->sources),
                              MOMENT(n.m * shape->sources), SHARED(n.c), SHARED(n.c)},
                             {MOMENT(n.width)},

@@ -89,7 +89,8 @@ static void take_heads(const struct look *look) {
 /* The blocks' length changes no shape either, but the file that says none has none. */
 static void take_residual_block(const struct look *look) {
     bool mixes = weir__archive_find(look->file, "h.0.attn_res_proj.weight") != NULL;
-    uint32_t block = read_number(look->file, GPT_FILE_RESIDUAL), *to = &look->options->residual_block;
+    uint32_t block = read_number(look->file, GPT_FILE_RESIDUAL),
+             *to = &look->options->residual_block;
     bool given = args_given(look->args, "residual-block");
     if (given && block > 0 && block != *to)
         weir_faults_add(look->faults,

@@ -10,9 +10,9 @@
 
 #define AT(member) offsetof(struct model_options, member)
 
-static const char *const model_names[] = {"gpt",        "gpt2-124m", "gpt2-350m",
-                                          "gpt2-774m",  "gpt2-1558m", "unet",
-                                          "resnet101",  "amoebanetd", NULL};
+static const char *const model_names[] = {"gpt",       "gpt2-124m",  "gpt2-350m",
+                                          "gpt2-774m", "gpt2-1558m", "unet",
+                                          "resnet101", "amoebanetd", NULL};
 
 const struct arg_option model_option_list[] = {
     {"model", ARG_TEXT, AT(model),
@@ -295,7 +295,8 @@ static int build(const struct model_options *options, const struct args *args,
         const char *near = weir__nearest(options->model, model_names);
         weir_faults_add(faults,
                         "--model %.80s is not known%s%s%s: choose gpt, gpt2-124m, gpt2-350m, "
-                        "gpt2-774m, gpt2-1558m, unet, resnet101 or amoebanetd, or name a file that ends in .json",
+                        "gpt2-774m, gpt2-1558m, unet, resnet101 or amoebanetd, or name a file that "
+                        "ends in .json",
                         options->model, near != NULL ? " (did you mean " : "",
                         near != NULL ? near : "", near != NULL ? "?)" : "");
         return WEIR_ERR_ARGUMENT;

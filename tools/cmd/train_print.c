@@ -51,9 +51,12 @@ static void print_model(FILE *to, const struct train *t) {
     if (strcmp(model->model, "gpt") == 0) {
         fprintf(to,
                 "model     gpt: %" PRIu32 " layer%s, width %" PRIu32 ", %" PRIu32
-                " head%s, context %" PRIu32 "\n",
+                " head%s, context %" PRIu32,
                 model->layers, weir__s(model->layers), model->width, model->heads,
                 weir__s(model->heads), model->context);
+        if (model->residual_block > 0)
+            fprintf(to, ", residuals mixed by blocks of %" PRIu32, model->residual_block);
+        fputc('\n', to);
         return;
     }
     struct weir_tensor input, target;

@@ -58,8 +58,7 @@ struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op_code o
                               uint32_t in_count, struct weir_value *const *in) {
     assert(in_count <= WEIR__NODE_IN_MAX);
     if (builder->status != WEIR_OK) return NULL;
-    struct weir__node *node =
-        weir__graph_node(builder->graph, op, builder->layer_index, in_count);
+    struct weir__node *node = weir__graph_node(builder->graph, op, builder->layer_index, in_count);
     if (node == NULL) return fail_memory(builder);
     node->shape.dtype = builder->dtype;
     node->shape.tokens = 1;

@@ -348,7 +348,7 @@ static bool add_layer(struct reading *r, json_t *layer) {
 static bool may_use_skips(const struct reading *r, json_t *layer) {
     const char *name = json_string_value(json_object_get(layer, "type"));
     const struct weir_layer_type *type = name == NULL ? NULL : weir__model_type(r->model, name);
-    return type == NULL || type->skip_count > 0;
+    return type == NULL || type->skip_count > 0 || type->skip_at != NULL;
 }
 
 /** An identity in place of what was refused. False: not even that. */

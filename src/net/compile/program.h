@@ -106,7 +106,7 @@ struct weir__planned_call {
     bool to_output; /**< copies the stage's output, which may not be asked for */
     struct weir__location *in, *out;
     struct weir__location workspace;
-    int64_t units; /**< that a team may share (enum weir__cut); 0: it may not */
+    int64_t units;                /**< that a team may share (enum weir__cut); 0: it may not */
     uint32_t *in_unit, *out_unit; /**< bytes of one; 0: all have the whole */
 };
 

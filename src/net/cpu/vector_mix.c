@@ -145,7 +145,7 @@ VECTOR_INLINE vfloat give(const struct weir__op_call *call, const struct token *
                           const float *share, vfloat dy, vfloat direction, int64_t at,
                           int64_t lanes) {
     int64_t count = call->shape->sources;
-    const number *const *sources = (const number *const *)call->in + 5, *const *sums;
+    const number *const *sources = (const number *const *)call->in + 5, *const * sums;
     number *const *dx = (number *const *)call->out + 1;
     vfloat pull = v_all(0);
     sums = sources + count;

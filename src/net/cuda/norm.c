@@ -210,18 +210,18 @@ static int residual_mix_grad(const struct weir__op_call *call) {
     uint64_t sources = (uint64_t)shape->sources;
     assert(sources >= 1 && sources <= WEIR__SOURCES_MAX);
     const void *const *out = (const void *const *)call->out;
-    struct weir__cuda_mix_grad grad = {
-        .pull = call->out[0],
-        .dy = call->in[0],
-        .share = call->in[1],
-        .rstd = call->in[2],
-        .weight = call->in[3],
-        .query = call->in[4],
-        .rows = rows_of(shape),
-        .width = (uint32_t)shape->width,
-        .sources = (uint32_t)sources,
-        .whole = are_whole(shape, call->in, 1) && are_whole(shape, call->in + 3, 2 + 2 * sources) &&
-                 are_whole(shape, out, 1 + sources)};
+    struct weir__cuda_mix_grad grad = {.pull = call->out[0],
+                                       .dy = call->in[0],
+                                       .share = call->in[1],
+                                       .rstd = call->in[2],
+                                       .weight = call->in[3],
+                                       .query = call->in[4],
+                                       .rows = rows_of(shape),
+                                       .width = (uint32_t)shape->width,
+                                       .sources = (uint32_t)sources,
+                                       .whole = are_whole(shape, call->in, 1) &&
+                                                are_whole(shape, call->in + 3, 2 + 2 * sources) &&
+                                                are_whole(shape, out, 1 + sources)};
     memcpy(grad.dx, call->out + 1, sources * sizeof grad.dx[0]);
     memcpy(grad.x, call->in + 5, sources * sizeof grad.x[0]);
     memcpy(grad.sum, call->in + 5 + sources, sources * sizeof grad.sum[0]);

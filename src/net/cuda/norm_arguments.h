@@ -44,8 +44,8 @@ enum { WEIR__CUDA_SOURCES_MAX = 64 }; /**< WEIR__SOURCES_MAX */
 
 /** See kernels/net/residual_mix.cu. */
 struct weir__cuda_mix {
-    void *y;                    /**< (rows, width) */
-    float *share, *rstd;        /**< (rows, sources) */
+    void *y;                     /**< (rows, width) */
+    float *share, *rstd;         /**< (rows, sources) */
     const float *weight, *query; /**< (width) */
     uint64_t rows;
     uint32_t width, sources;

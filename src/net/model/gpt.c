@@ -171,12 +171,14 @@ static bool check_options(const struct weir_gpt_options *options, struct weir_fa
         weir_faults_add(faults, "--dropout is %g, but must be from 0 to below 1", options->dropout);
         good = false;
     }
-    uint32_t blocks = options->residual_block == 0 ? 0 : options->layers / options->residual_block;
+    uint32_t block = options->residual_block, layers = options->layers;
+    uint32_t blocks = block == 0 || layers == 0 ? 0 : (layers - 1) / block + 1;
     if (blocks >= WEIR__SOURCES_MAX) {
-        weir_faults_add(faults, "--residual-block %u makes %u blocks of %u layers, but %d are the most: "
+        weir_faults_add(faults,
+                        "--residual-block %u makes %u blocks of %u layers, but %d are the most: "
                         "give --residual-block %u or more",
-                        options->residual_block, blocks, options->layers, WEIR__SOURCES_MAX - 1,
-                        options->layers / WEIR__SOURCES_MAX + 1);
+                        block, blocks, layers, WEIR__SOURCES_MAX - 1,
+                        (layers - 1) / (WEIR__SOURCES_MAX - 1) + 1);
         good = false;
     }
     assert(good || faults == NULL || faults->count > before);
@@ -212,8 +214,8 @@ static int add_layers(struct weir_model *model, const struct weir_gpt_options *o
                            WEIR__COUNT_OF(embedding), 0, embedding, faults);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < options->layers; i++) {
-        status = add_layer(model, options, "gpt_block", "gpt_residual_block",
-                           WEIR__COUNT_OF(block), 1, block, faults);
+        status = add_layer(model, options, "gpt_block", "gpt_residual_block", WEIR__COUNT_OF(block),
+                           1, block, faults);
         if (status != WEIR_OK) return status;
     }
     return add_layer(model, options, "gpt_head", "gpt_residual_head", WEIR__COUNT_OF(head), 2, head,

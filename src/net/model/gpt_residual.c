@@ -79,23 +79,25 @@ static const struct weir_attr_rule block_attrs[] = {WEIR__GPT_SIZE("width"),
                                                     WEIR__GPT_LAYERS, RESIDUAL_BLOCK};
 
 /** Where a layer stands. */
-struct place {
+struct block_place {
     uint32_t finished; /**< blocks before its own */
-    bool first, stashes; /**< of its block; its block's sum, as the last of one that is not the last */
+    bool first,
+        stashes; /**< of its block; its block's sum, as the last of one that is not the last */
 };
 
-static struct place place_of(const struct weir_layer *layer) {
-    int64_t layers = weir_layer_int(layer, "layers"), block = weir_layer_int(layer, "residual_block");
+static struct block_place place_of(const struct weir_layer *layer) {
+    int64_t layers = weir_layer_int(layer, "layers"),
+            block = weir_layer_int(layer, "residual_block");
     int64_t at = layer->ordinal;
     assert(block >= 1);
-    return (struct place){.finished = (uint32_t)(at / block),
-                          .first = at % block == 0,
-                          .stashes = (at + 1) % block == 0 && at + 1 < layers};
+    return (struct block_place){.finished = (uint32_t)(at / block),
+                                .first = at % block == 0,
+                                .stashes = (at + 1) % block == 0 && at + 1 < layers};
 }
 
 static bool block_skip(const struct weir_layer *layer, uint32_t i, struct weir_skip_use *use,
                        char text[32]) {
-    struct place place = place_of(layer);
+    struct block_place place = place_of(layer);
     return use_at(place.finished + 1, place.stashes ? place.finished + 1 : WEIR__NONE, i, use,
                   text);
 }
@@ -104,7 +106,7 @@ static bool block_skip(const struct weir_layer *layer, uint32_t i, struct weir_s
  * source that it reads. */
 static struct weir_value *build_block(struct weir_builder *b, const struct weir_layer *layer,
                                       struct weir_value *x) {
-    struct place place = place_of(layer);
+    struct block_place place = place_of(layer);
     uint32_t reads = place.finished + 1;
     char text[32];
     if (!weir__gpt_has_width(b, layer, x)) return NULL;
@@ -113,8 +115,8 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
                                  "it is in block %u of residuals, but %d are the most: make "
                                  "residual_block larger",
                                  reads, WEIR__SOURCES_MAX - 1);
-    struct weir_value *h = mix(b, place.first ? reads - 1 : reads, x, "attn_res_proj.weight",
-                               "attn_res_norm.weight");
+    struct weir_value *h =
+        mix(b, place.first ? reads - 1 : reads, x, "attn_res_proj.weight", "attn_res_norm.weight");
     h = weir__gpt_attend(b, layer, h);
     x = place.first ? h : weir_sum(b, x, h);
     if (x == NULL) return NULL;
@@ -129,11 +131,13 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
 static const struct weir_attr_rule head_attrs[] = {WEIR__GPT_SIZE("width"),
                                                    WEIR__GPT_SIZE("vocab"),
                                                    {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG},
-                                                   WEIR__GPT_SIZE("layers"), RESIDUAL_BLOCK};
+                                                   WEIR__GPT_SIZE("layers"),
+                                                   RESIDUAL_BLOCK};
 
 /** Finished blocks before the last one, and the embedding. */
 static uint32_t head_reads(const struct weir_layer *layer) {
-    int64_t layers = weir_layer_int(layer, "layers"), block = weir_layer_int(layer, "residual_block");
+    int64_t layers = weir_layer_int(layer, "layers"),
+            block = weir_layer_int(layer, "residual_block");
     int64_t blocks = (layers - 1) / block + 1;
     assert(block >= 1);
     return blocks < WEIR__SOURCES_MAX ? (uint32_t)blocks : WEIR__SOURCES_MAX - 1;

@@ -21,7 +21,7 @@ struct weir_layer {
     const char *label;       /**< "5 'h.3' (gpt_block)", or "4 (relu)" without a name */
     const struct weir_skip_use *skips; /**< verb, name and namespace of each, as its type says */
     uint32_t skip_count;
-    bool frozen;             /**< its parameters do not learn */
+    bool frozen; /**< its parameters do not learn */
     /** The attribute that its build function asked for without its type listing it, or as another
      * kind; the function's text. NULL: none. In the model's pool. */
     _Atomic(const char *) *misused_key;

@@ -153,7 +153,8 @@ static bool skip_use_at(const struct weir_layer *layer, uint32_t i, struct weir_
     const struct weir_skip_rule *rule = &type->skips[i];
     use->verb = rule->verb;
     use->name = weir_layer_text(layer, rule->name_key);
-    if (rule->name_space_key != NULL) use->name_space = weir_layer_text(layer, rule->name_space_key);
+    if (rule->name_space_key != NULL)
+        use->name_space = weir_layer_text(layer, rule->name_space_key);
     return true;
 }
 

@@ -50,7 +50,8 @@ static void gradient(struct weir_builder *builder, const struct weir__node *node
     struct weir__node *grad =
         weir__emit_like(builder, WEIR__OP_residual_mix_grad, node, 5 + 2 * count, in);
     if (grad == NULL) return;
-    struct weir_value *pull = weir__output_exact(builder, grad, sources[0]->rank, sources[0]->shape);
+    struct weir_value *pull =
+        weir__output_exact(builder, grad, sources[0]->rank, sources[0]->shape);
     for (uint32_t s = 0; s < count; s++) {
         struct weir_value *dx = weir__output_like(builder, grad, sources[s]);
         if (weir__wants_grad(sources[s])) sources[s]->grad = dx;
