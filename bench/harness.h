@@ -239,6 +239,7 @@ void bench_simulate(struct bench *bench);
 void bench_models_gpt_s(struct bench *bench);
 void bench_models_gpt_m(struct bench *bench);
 void bench_models_unet(struct bench *bench);
+void bench_models_residual(struct bench *bench);
 void bench_ablation(struct bench *bench);
 void bench_hosts(struct bench *bench);
 void bench_oneway(struct bench *bench);

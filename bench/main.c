@@ -39,6 +39,7 @@ static const struct topic topics[] = {
      bench_models_gpt_s},
     {"models/gpt-m", "the same for a larger GPT", bench_models_gpt_m},
     {"models/unet", "the same for a U-Net", bench_models_unet},
+    {"models/residual", "what do block attention residuals cost a GPT?", bench_models_residual},
     {"ablation", "what do copies on their own, portals and early recompute gain, one by one?",
      bench_ablation},
     {"oneway", "threads inside ops, rows in parallel or a pipeline: which way wins where?",

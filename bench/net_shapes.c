@@ -83,7 +83,7 @@ const struct net_kind net_kinds[] = {
 };
 const uint32_t net_kind_count = WEIR__COUNT_OF(net_kinds);
 
-/* Bound by arithmetic, or of a few tokens or channels, or the user's. */
+/* Bound by arithmetic, of any number of operands, of a few tokens or channels, or the user's. */
 static bool is_left_out(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_linear:
@@ -91,6 +91,9 @@ static bool is_left_out(enum weir__op_code op) {
     case WEIR__OP_linear_grad_weight:
     case WEIR__OP_attention:
     case WEIR__OP_attention_grad:
+    case WEIR__OP_residual_mix:
+    case WEIR__OP_residual_mix_grad:
+    case WEIR__OP_residual_mix_grad_weight:
     case WEIR__OP_attention_cached:
     case WEIR__OP_position_cached:
     case WEIR__OP_conv2d:
