@@ -21,25 +21,34 @@
 
 enum { LAYERS = 2, CONTEXT = 12, VOCAB = 40, TEXTS = 5, ROOM = CONTEXT + 1 };
 
-static struct weir_model *make_model(uint32_t layers) {
-    struct weir_gpt_options gpt = {layers, 16, 4, CONTEXT, VOCAB, false, 0.1};
+static struct weir_model *make_model(uint32_t layers, uint32_t residual_block) {
+    struct weir_gpt_options gpt = {layers, 16, 4, CONTEXT, VOCAB, false, 0.1, residual_block};
     struct weir_model *model = NULL;
     EXPECT_STATUS(weir_model_gpt(test_allocator(), &gpt, NULL, &model), WEIR_OK);
     return model;
 }
 
-/** Sixteen times the initial weights: the logits then lie far apart. */
+static void set_number(const struct weir_parameter *parameter, uint64_t k, double number) {
+    if (parameter->dtype == WEIR_F64)
+        ((double *)parameter->data)[k] = number;
+    else
+        ((float *)parameter->data)[k] = (float)number;
+}
+
+/** Sixteen times the initial weights: the logits then lie far apart. What mixes residuals begins as
+ * 0, and averages: other numbers. */
 static void fill_parameters(struct weir_net *net) {
     EXPECT_STATUS(weir_net_init(net, 7), WEIR_OK);
     for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
         struct weir_parameter parameter;
         if (!EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK)) return;
         if (parameter.data == NULL) continue; /* on another rank */
-        for (uint64_t k = 0; parameter.rank > 1 && k < parameter.count; k++)
-            if (parameter.dtype == WEIR_F64)
-                ((double *)parameter.data)[k] *= 16;
-            else
-                ((float *)parameter.data)[k] *= 16;
+        bool mixes = strstr(parameter.name, "_res_proj.") != NULL;
+        for (uint64_t k = 0; k < parameter.count; k++)
+            if (mixes)
+                set_number(&parameter, k, 0.5 * (double)(k % 5) - 1);
+            else if (parameter.rank > 1)
+                set_number(&parameter, k, 16 * weir__number_at(parameter.dtype, parameter.data, k));
     }
 }
 
@@ -200,10 +209,12 @@ static void test_every_token_is_the_whole_models_best(void) {
                                       {1, 1, TEXTS, WEIR_F32, true},
                                       {1, 1, TEXTS, WEIR_F32, false},
                                       {3, 2, TEXTS, WEIR_F32, false}};
-    struct weir_model *model = make_model(LAYERS);
-    for (size_t i = 0; i < WEIR__COUNT_OF(cuts) && !test_has_failed(); i++)
-        compare_with_whole(model, &cuts[i]);
-    weir_model_destroy(model);
+    for (uint32_t residual_block = 0; residual_block <= 1; residual_block++) {
+        struct weir_model *model = make_model(LAYERS, residual_block);
+        for (size_t i = 0; i < WEIR__COUNT_OF(cuts) && !test_has_failed(); i++)
+            compare_with_whole(model, &cuts[i]);
+        weir_model_destroy(model);
+    }
 }
 
 /* ---- cuts ---- */
@@ -218,7 +229,7 @@ static void expect_same_texts(const struct texts *got, const uint32_t *numbers, 
 }
 
 static void test_a_text_does_not_depend_on_how_the_work_is_cut(void) {
-    struct weir_model *model = make_model(LAYERS);
+    struct weir_model *model = make_model(LAYERS, 0);
     struct generator_run run = {.sampler = warm, .tokens = 6};
     struct texts wanted, got;
     struct generator g;
@@ -270,7 +281,7 @@ static int continue_on_rank(void *context, struct weir_world *world) {
 }
 
 static void test_all_ranks_continue_the_texts_of_one_process(void) {
-    struct weir_model *model = make_model(LAYERS);
+    struct weir_model *model = make_model(LAYERS, 0);
     struct joint joint = {.model = model, .cut = {1, 1, TEXTS, WEIR_F32, false, NULL}};
     const struct generator_run run = {.sampler = warm, .tokens = 6};
     struct texts wanted;
@@ -294,7 +305,7 @@ done:
 }
 
 static void test_seeds_and_numbers_make_other_texts(void) {
-    struct weir_model *model = make_model(LAYERS);
+    struct weir_model *model = make_model(LAYERS, 0);
     struct cut cut = {1, 2, TEXTS, WEIR_F64, true};
     struct generator_run run = {.sampler = warm, .tokens = 10};
     struct texts texts, other;
@@ -320,7 +331,7 @@ done:
 /* ---- ends ---- */
 
 static void test_texts_end_where_they_should(void) {
-    struct weir_model *model = make_model(1);
+    struct weir_model *model = make_model(1, 0);
     struct cut cut = {1, 2, TEXTS, WEIR_F32, false};
     struct generator_run run = {.sampler = warm, .tokens = 5};
     struct texts texts;
@@ -404,7 +415,7 @@ static void infer_window(struct weir_net *net, const uint32_t *tokens, uint32_t 
 
 static void test_a_context_that_slides_is_the_whole_models_window(void) {
     static struct long_texts one, together;
-    struct weir_model *model = make_model(LAYERS);
+    struct weir_model *model = make_model(LAYERS, 0);
     const struct cut alone = {1, 1, 1, WEIR_F64, true}, beside = {3, 2, 3, WEIR_F64, true};
     struct weir_net_options options = trial_options(1, 1, 1);
     options.dtype = WEIR_F64;
@@ -436,7 +447,7 @@ static bool stop_at_third(void) {
 }
 
 static void test_a_stop_ends_all_texts_between_steps(void) {
-    struct weir_model *model = make_model(1);
+    struct weir_model *model = make_model(1, 0);
     struct cut cut = {1, 1, 2, WEIR_F32, false};
     struct generator_run run = {.sampler = warm, .tokens = 9, .stop = stop_at_third};
     struct generator_times times = {0};
@@ -486,7 +497,7 @@ static void test_models_that_continue_nothing_are_refused(void) {
 }
 
 static void test_broken_weights_are_named(void) {
-    struct weir_model *model = make_model(1);
+    struct weir_model *model = make_model(1, 0);
     struct cut cut = {1, 1, 1, WEIR_F32, false};
     struct generator_run run = {.sampler = greedy, .tokens = 2};
     struct generator_times times = {0};
