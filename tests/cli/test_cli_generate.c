@@ -419,6 +419,20 @@ static void test_what_cannot_be_continued_is_refused(void) {
     CHECK_CONTAINS(run.output, "--load is missing: give a file of weights");
 }
 
+/* Of how many layers the blocks are changes no shape: the file says it. */
+static void test_weights_of_mixed_residuals_say_so(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512];
+    make_weights(path, "--residual-block 1");
+    CLI_CODE(&run, 0, "generate --load %s --prompt a --tokens 3 --stages 3" QUIET, path);
+    CLI_CODE(&run, 2, "generate --load %s --residual-block 2 --prompt a --tokens 3" QUIET, path);
+    CHECK_CONTAINS(run.output, "--residual-block 2, but ");
+    CHECK_CONTAINS(run.output, " was trained with 1: leave it away");
+    CLI_CODE(&run, 2, "train " SMALL " --load %s --data tests/suites.h --steps 1", path);
+    CHECK_CONTAINS(run.output, " was trained with --residual-block 1: give it");
+}
+
 static void test_lines_of_a_prompt_file_are_faulted_one_by_one(void) {
     static const char text[] = "a\\b\nfine\nend\\";
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
@@ -476,5 +490,6 @@ WEIR_TEST_SUITE(cli_generate, TEST(a_text_is_written_whole_and_told_to_programs)
                 TEST(tokens_that_are_no_bytes_go_by_numbers),
                 TEST(a_schedule_takes_as_many_rows_as_there_are),
                 TEST(a_model_file_continues_texts_too), TEST(what_cannot_be_continued_is_refused),
+                TEST(weights_of_mixed_residuals_say_so),
                 TEST(lines_of_a_prompt_file_are_faulted_one_by_one),
                 TEST(weights_that_do_not_say_enough_are_refused))

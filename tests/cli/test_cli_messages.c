@@ -241,6 +241,13 @@ static const struct message of_models[] = {
      "--model gptt is not known (did you mean gpt?): choose gpt, gpt2-124m, gpt2-350m, gpt2-774m, "
      "gpt2-1558m, unet, resnet101 or amoebanetd",
      "describe --model gpt"},
+    {"describe --model unet --residual-block 2",
+     "--residual-block means nothing to --model unet: leave it away", NULL},
+    {"describe --layers 64 --residual-block 1",
+     "--residual-block 1 makes 64 blocks of 64 layers, but 63 are the most: give --residual-block "
+     "2 "
+     "or more",
+     "describe --layers 64 --residual-block 2"},
     {"describe --model none.json",
      "cannot open none.json: No such file or directory: check the path", NULL},
     {"describe --model folder/", "cannot read folder/: Is a directory: name a file, not a folder\n",

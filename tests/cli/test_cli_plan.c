@@ -308,6 +308,23 @@ static void test_describe_lists_the_layers_in_the_model_files_form(void) {
     json_decref(model);
 }
 
+static void test_describe_counts_gpt2s_parameters(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    static const struct {
+        const char *options, *count;
+    } models[] = {{"gpt2-124m", " 124439808 "},
+                  {"gpt2-350m", " 354823168 "},
+                  {"gpt2-774m", " 774030080 "},
+                  {"gpt2-1558m", " 1557611200 "},
+                  {"gpt2-124m --residual-block 2", " 124478208 "}, /* 25 x 2 x 768 more */
+                  {"gpt2-124m --untied --context 512", " 162643968 "}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct cli_run run;
+        CLI_CODE(&run, 0, "describe --model %s", models[i].options);
+        CHECK_CONTAINS(run.output, models[i].count);
+    }
+}
+
 static void test_describe_shows_a_partition(void) {
     struct cli_run run;
     char path[512];
@@ -444,6 +461,7 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
                 TEST(the_advice_of_a_refusal_fits), TEST(a_plan_shows_memory_over_the_step),
                 TEST(many_workers_stand_below_each_other),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
-                TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),
-                TEST(doctor_shows_gpus_links_and_libraries), TEST(doctor_says_why_there_is_no_gpu),
+                TEST(describe_counts_gpt2s_parameters), TEST(describe_shows_a_partition),
+                TEST(doctor_names_the_machine), TEST(doctor_shows_gpus_links_and_libraries),
+                TEST(doctor_says_why_there_is_no_gpu),
                 TEST(doctor_places_workers_on_made_up_machines))
