@@ -75,6 +75,15 @@
  *   scaled scores. In one number, as libraries keep it: what its rounding costs a gradient is what
  *   the rounding of the largest score itself does
  * - attention_grad: dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
+ * - grouped_attention: q (R, T, C), k, v (R, T, D), D = kv_heads * C / heads -> y (R, T, C), lse
+ *   (R, heads, T): each of kv_heads' keys and values serves heads / kv_heads heads in turn (GQA:
+ *   Ainslie et al., 2023). A query sees the keys up to its own, with `reach` > 0 the last `reach`
+ *   of them alone. All else as attention: with kv_heads = heads the same bits.
+ *   grouped_attention_grad: dy (R, T, C), q, k, v, y, lse -> dq (R, T, C), dk, dv (R, T, D)
+ * - rope: x (R, T, C) -> y: rotary position embedding (Su et al., 2021) in Hugging Face's order:
+ *   numbers i and i + size / 2 of each head, size = C / heads, turn by the angle t * frequencies[i]
+ *   of token t, that product rounded to F32, as models are trained. In place ok. rope_grad: dy ->
+ *   dx, turned back; in place ok
  * - softmax: x (M, C) -> y over the last dimension; the largest of each M is subtracted first
  * - softmax_grad: dy, y (M, C) -> dx = y * (dy - sum(dy * y))
  *
@@ -85,6 +94,7 @@
  * - leaky_relu: x -> y = x > 0 ? x : slope * x, slope >= 0; in place ok. leaky_relu_grad: dy, y
  *   -> dx = y > 0 ? dy : slope * dy
  * - silu: x -> y = x * sigmoid(x); silu_grad: dy, x -> dx
+ * - swiglu: gate, up -> y = silu(gate) * up (Shazeer, 2020); swiglu_grad: dy, gate, up -> dgate, dup
  * - sigmoid: x -> y; in place ok; sigmoid_grad: dy, y -> dx. No overflow for any x
  * - tanh: x -> y; in place ok; tanh_grad: dy, y -> dx
  * - dropout: x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row r: word
@@ -171,6 +181,8 @@
  * - attention_cached: qkv (R, 3C) -> y (R, C). Keeps keys and values in call->cache (sequences,
  *   P = table, 2C): first all rows' go to their place, then each row attends to the places 0 … its
  *   own of its sequence
+ * - grouped_attention_cached: q (R, C), k, v (R, D) -> y (R, C), as attention_cached does; the cache
+ *   is (sequences, P, 2D). rope_cached: x (R, C) -> y, at its place; in place ok
  * - position_cached: x (R, C), table (P, C) -> y = x + the row of its place; in place ok
  *
  * The user's own
@@ -199,6 +211,10 @@
     X(residual_mix_grad_weight)                                                                    \
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
+    X(grouped_attention)                                                                           \
+    X(grouped_attention_grad)                                                                      \
+    X(rope)                                                                                        \
+    X(rope_grad)                                                                                   \
     X(softmax)                                                                                     \
     X(softmax_grad)                                                                                \
     X(gelu)                                                                                        \
@@ -209,6 +225,8 @@
     X(leaky_relu_grad)                                                                             \
     X(silu)                                                                                        \
     X(silu_grad)                                                                                   \
+    X(swiglu)                                                                                      \
+    X(swiglu_grad)                                                                                 \
     X(sigmoid)                                                                                     \
     X(sigmoid_grad)                                                                                \
     X(tanh)                                                                                        \
@@ -255,6 +273,8 @@
     X(bce_with_logits)                                                                             \
     X(bce_with_logits_grad)                                                                        \
     X(attention_cached)                                                                            \
+    X(grouped_attention_cached)                                                                    \
+    X(rope_cached)                                                                                 \
     X(position_cached)                                                                             \
     X(custom)                                                                                      \
     X(custom_grad)
@@ -295,7 +315,10 @@ struct weir__op_shape {
                            row, whatever `tokens` */
     int64_t heads;
     int64_t sources; /**< S of residual_mix, 1 to WEIR__SOURCES_MAX */
-    int64_t table;   /**< rows of a table: V of embedding, P of position */
+    int64_t kv_heads;         /**< grouped_attention */
+    int64_t reach;            /**< grouped_attention: keys that a query sees at most; 0: all */
+    const float *frequencies; /**< rope: radians per token (C / heads / 2); lives as the network */
+    int64_t table; /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
     bool weight_in_out; /**< GPT-2's Conv1D layout */
     bool has_bias;      /**< operands marked "?" are there */

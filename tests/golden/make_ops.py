@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 PLANES = "in_plane out_plane kernel stride padding".split()
 SHAPE = ("rows tokens in out width heads table ignore_index weight_in_out has_bias gelu_tanh "
          "groups count_padding adaptive").split()
-LAST = ("sees_all", "sources")
+LAST = ("sees_all", "sources", "kv_heads", "reach")
 SEQUENCES = 3
 torch.manual_seed(20240607)
 tensors, counts = {}, {}
@@ -358,6 +358,79 @@ def position_cached(place, table_rows, width):
          places=torch.tensor([[0] * len(place), place]))
 
 
+def grouped(q, k, v, heads, kv_heads, reach):
+    """Attention of (rows, tokens, heads * size) to kv_heads; y and lse."""
+    rows, tokens, width = q.shape
+    size = width // heads
+    q = q.view(rows, tokens, heads, size).transpose(1, 2)
+    k, v = (x.view(rows, tokens, kv_heads, size).transpose(1, 2)
+            .repeat_interleave(heads // kv_heads, dim=1) for x in (k, v))
+    seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+    if reach > 0:
+        seen &= torch.ones(tokens, tokens, dtype=torch.bool).triu(1 - reach)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    scores = (q @ k.transpose(2, 3)) / size**0.5
+    return (y.transpose(1, 2).reshape(rows, tokens, width),
+            scores.masked_fill(~seen, float("-inf")).logsumexp(3))
+
+
+def grouped_attention(rows, tokens, heads, kv_heads, size, reach):
+    q, dy = random(rows, tokens, heads * size), random(rows, tokens, heads * size)
+    k, v = random(rows, tokens, kv_heads * size), random(rows, tokens, kv_heads * size)
+    y, lse = grouped(q, k, v, heads, kv_heads, reach)
+    shape = {"rows": rows, "tokens": tokens, "width": heads * size, "heads": heads,
+             "kv_heads": kv_heads, "reach": reach}
+    case("grouped_attention", shape, [q, k, v], [y, lse])
+    case("grouped_attention_grad", shape, [dy, q, k, v, y, lse],
+         torch.autograd.grad(y, (q, k, v), dy))
+
+
+def grouped_attention_cached(tokens, new, heads, kv_heads, size, table, reach):
+    """The last `new` of a sequence's tokens: their outputs are those of the whole sequence's."""
+    width, kv_width = heads * size, kv_heads * size
+    cache = random(SEQUENCES, table, 2 * kv_width).detach()
+    q = random(1, tokens, width).detach()
+    k, v = (random(1, tokens, kv_width).detach() for _ in range(2))
+    y, _ = grouped(q, k, v, heads, kv_heads, reach)
+    old, joined = tokens - new, torch.cat((k[0], v[0]), dim=1)
+    cache[1, :old] = joined[:old]
+    after = cache.clone()
+    after[1, :tokens] = joined
+    shape = {"rows": new, "tokens": 1, "width": width, "heads": heads, "table": table,
+             "kv_heads": kv_heads, "reach": reach}
+    case("grouped_attention_cached", shape, [q[0, old:], k[0, old:], v[0, old:]],
+         [y[0, old:], after], places=torch.tensor([[1] * new, [*range(old, tokens)]]), cache=cache)
+
+
+def rope(rows, tokens, heads, size, base, first=None):
+    """With `first` the rows are single tokens at places from there on. Angles are products of
+    floats, as models of Hugging Face's transformers make them."""
+    places = torch.arange(tokens) if first is None else first + torch.arange(rows)
+    frequencies = (1 / base ** (torch.arange(0, size, 2, dtype=torch.float64) / size)).float()
+    angles = (places.float()[:, None] * frequencies[None]).double()
+    cos, sin = (torch.cat((f(angles), f(angles)), dim=1)[:, None] for f in (torch.cos, torch.sin))
+    x, dy = random(rows, tokens, heads * size), random(rows, tokens, heads * size)
+    split = x.view(rows, tokens, heads, size) if first is None else x.view(1, rows, heads, size)
+    half = torch.cat((-split[..., size // 2:], split[..., :size // 2]), dim=3)
+    y = (split * cos + half * sin).reshape(x.shape)
+    shape = {"rows": rows, "tokens": tokens, "width": heads * size, "heads": heads}
+    if first is not None:
+        case("rope_cached", {**shape, "table": first + rows}, [x], [y], frequencies=frequencies,
+             places=torch.stack((torch.zeros(rows, dtype=torch.int64), places)))
+        return
+    case("rope", shape, [x], [y], frequencies=frequencies)
+    case("rope_grad", shape, [dy], gradients(y, dy, x), frequencies=frequencies)
+
+
+def swiglu(rows, width, scale=1.0):
+    gate, up, dy = random(rows, width), random(rows, width), random(rows, width)
+    gate = (gate.detach() * scale).requires_grad_()
+    y = F.silu(gate) * up
+    shape = {"rows": rows, "tokens": 1, "width": width}
+    case("swiglu", shape, [gate, up], [y])
+    case("swiglu_grad", shape, [dy, gate, up], torch.autograd.grad(y, (gate, up), dy))
+
+
 def cross_entropy(rows, tokens, width, ignored, offset=0.0):
     m = rows * tokens
     logits, target = random(m, width), torch.randint(width, (m,))
@@ -517,6 +590,19 @@ batch_norm(4, 33, (1, 1), True, 0.25)
 residual_mix(2, 3, 7, 3)
 residual_mix(1, 4, 33, 1)
 residual_mix(2, 2, 70, 4)
+grouped_attention(2, 7, 4, 2, 5, 0)
+grouped_attention(1, 70, 6, 2, 16, 0)
+grouped_attention(1, 40, 3, 1, 8, 9)
+grouped_attention(1, 100, 2, 2, 34, 40)
+grouped_attention_cached(9, 1, 4, 2, 5, 11, 0)
+grouped_attention_cached(20, 5, 3, 1, 16, 20, 6)
+rope(2, 7, 3, 6, 100.0)
+rope(1, 40, 2, 34, 10000.0)
+rope(1, 3, 1, 64, 500000.0)
+rope(5, 1, 2, 8, 100.0, first=90)
+rope(3, 1, 1, 64, 1000000.0, first=1300)
+swiglu(3, 17)
+swiglu(2, 50, scale=3.0)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})

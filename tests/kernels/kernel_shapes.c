@@ -122,6 +122,26 @@ static void choose_attention(struct weir__op_shape *shape) {
     shape->table = shape->rows + small_size();
 }
 
+/** Keys and values of several heads, or positions, or both. */
+static void choose_grouped(struct weir__op_shape *shape) {
+    static const float frequencies[] = {1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f,
+                                        1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f,
+                                        1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f,
+                                        1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f};
+    static const int64_t head_sizes[] = {2, 4, 6, 8, 16, 20, 32, 34, 64, 80};
+    int64_t size = head_sizes[test_random_below(WEIR__COUNT_OF(head_sizes))];
+    bool cached =
+        shape->op == WEIR__OP_grouped_attention_cached || shape->op == WEIR__OP_rope_cached;
+    shape->kv_heads = between(1, 3);
+    shape->heads = shape->kv_heads * between(1, 4);
+    shape->width = shape->heads * size;
+    shape->reach = test_random_below(2) == 0 ? 0 : any_size();
+    shape->frequencies = frequencies;
+    shape->rows = cached ? small_size() : between(1, 2);
+    shape->tokens = cached ? 1 : any_size();
+    shape->table = cached ? shape->rows + small_size() : 0;
+}
+
 static void choose_dropout(struct weir__op_shape *shape) {
     if (test_random_below(2) == 0) return;
     shape->channels = between(1, 40);
@@ -194,6 +214,12 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_attention:
     case WEIR__OP_attention_grad:
     case WEIR__OP_attention_cached: choose_attention(shape); break;
+    case WEIR__OP_grouped_attention:
+    case WEIR__OP_grouped_attention_grad:
+    case WEIR__OP_grouped_attention_cached:
+    case WEIR__OP_rope:
+    case WEIR__OP_rope_grad:
+    case WEIR__OP_rope_cached: choose_grouped(shape); break;
     case WEIR__OP_position_cached: shape->table = shape->rows + small_size(); break;
     case WEIR__OP_dropout:
     case WEIR__OP_dropout_add: choose_dropout(shape); break;

@@ -47,6 +47,7 @@ static const struct residual residuals[] = {
     RESIDUAL(rms_norm_grad_weight, rms_norm, {1, -1}, {-1, 2}),
     RESIDUAL(residual_mix_grad, residual_mix, {3, 4, 5, 6, 7, 8}, {-1, 1, 2}),
     RESIDUAL(attention_grad, attention, {1}, {2, 3}),
+    RESIDUAL(grouped_attention_grad, grouped_attention, {1, 2, 3}, {4, 5}),
     RESIDUAL(softmax_grad, softmax, {1}, {1}),
     RESIDUAL(sigmoid_grad, sigmoid, {1}, {1}),
     RESIDUAL(tanh_grad, tanh, {1}, {1}),
@@ -103,7 +104,8 @@ static void fill_places(struct kernel_case *test) {
 }
 
 static bool has_places(enum weir__op_code op) {
-    return op == WEIR__OP_attention_cached || op == WEIR__OP_position_cached;
+    return op == WEIR__OP_attention_cached || op == WEIR__OP_position_cached ||
+           op == WEIR__OP_grouped_attention_cached || op == WEIR__OP_rope_cached;
 }
 
 void kernel_case_empty(struct kernel_case *test, const struct weir__op_shape *shape) {
@@ -558,7 +560,12 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_weight: return (double)(shape->rows * shape->tokens);
     case WEIR__OP_attention:
-    case WEIR__OP_attention_grad: return (double)(shape->tokens + shape->width / shape->heads);
+    case WEIR__OP_attention_grad:
+    case WEIR__OP_grouped_attention: return (double)(shape->tokens + shape->width / shape->heads);
+    case WEIR__OP_grouped_attention_grad: /* all heads of a group add to a key's */
+        return (double)(shape->tokens * shape->heads / shape->kv_heads +
+                        shape->width / shape->heads);
+    case WEIR__OP_grouped_attention_cached:
     case WEIR__OP_attention_cached: return (double)(shape->table + shape->width / shape->heads);
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_input:
@@ -691,8 +698,9 @@ static double units_beside_norm(const struct kernel_results *wanted) {
 double kernel_tolerance_bf16(const struct kernel_results *wanted) {
     const struct weir__op_shape *shape = &wanted->test->shape;
     double units = shape->op == WEIR__OP_conv2d && shape->has_bias ? 2 : 1;
-    if (shape->op == WEIR__OP_attention) units = 2;
+    if (shape->op == WEIR__OP_attention || shape->op == WEIR__OP_grouped_attention) units = 2;
     if (shape->op == WEIR__OP_attention_grad) units = 3;
+    if (shape->op == WEIR__OP_grouped_attention_grad) units = 3;
     units *= units_beside_norm(wanted);
     return kernel_tolerance(wanted) + units * 0x1p-8;
 }

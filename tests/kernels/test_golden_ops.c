@@ -75,9 +75,11 @@ static void read_places(const struct weir__safetensors *file, const char *name,
 /** Fills the case that `name` (of `op`) describes, and what is wanted of it. */
 static void read_case(const struct weir__safetensors *file, const char *name, enum weir__op_code op,
                       struct kernel_case *test, struct kernel_results *wanted) {
-    int64_t n[26] = {0};
+    enum { HALF_MOST = 32 };
+    static float frequencies[HALF_MOST]; /* of one case at a time */
+    int64_t n[28] = {0};
     double reals[4] = {0};
-    read_integers(find(file, name, "shape", -1), n, 26);
+    read_integers(find(file, name, "shape", -1), n, 28);
     read_reals(find(file, name, "reals", -1), reals, 4);
     const struct weir__op_shape shape = {
         .op = op,
@@ -105,7 +107,13 @@ static void read_case(const struct weir__safetensors *file, const char *name, en
                    .padding = {n[22], n[23]}},
         .sees_all = n[24] != 0,
         .sources = n[25],
+        .kv_heads = n[26],
+        .reach = n[27],
+        .frequencies = frequencies,
     };
+    const struct weir__safetensor *given = find(file, name, "frequencies", -1);
+    CHECK(given == NULL || given->bytes <= sizeof frequencies);
+    if (given != NULL) memcpy(frequencies, given->data, given->bytes);
     kernel_case_empty(test, &shape);
     test->loss_weight = reals[2];
     kernel_results_init(wanted, test);

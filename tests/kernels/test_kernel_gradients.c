@@ -51,6 +51,12 @@ static const struct pair pairs[] = {
     PAIR(residual_mix, residual_mix_grad_weight, 0, 0, SUM0, IN0, IN1),
     PAIR(residual_mix, residual_mix_grad_weight, 1, 1, SUM0, IN0, IN1),
     PAIR(attention, attention_grad, 0, 0, DY, IN0, OUT0, OUT1),
+    PAIR(grouped_attention, grouped_attention_grad, 0, 0, DY, IN0, IN1, IN2, OUT0, OUT1),
+    PAIR(grouped_attention, grouped_attention_grad, 1, 1, DY, IN0, IN1, IN2, OUT0, OUT1),
+    PAIR(grouped_attention, grouped_attention_grad, 2, 2, DY, IN0, IN1, IN2, OUT0, OUT1),
+    PAIR(rope, rope_grad, 0, 0, DY),
+    PAIR(swiglu, swiglu_grad, 0, 0, DY, IN0, IN1),
+    PAIR(swiglu, swiglu_grad, 1, 1, DY, IN0, IN1),
     PAIR(softmax, softmax_grad, 0, 0, DY, OUT0),
     PAIR(gelu, gelu_grad, 0, 0, DY, IN0),
     PAIR(relu, relu_grad, 0, 0, DY, IN0),
@@ -133,6 +139,12 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
                                    .gelu_tanh = variant == 1,
                                    .sees_all = variant == 1};
     choose_window(&shape, variant);
+    if (pair->forward == WEIR__OP_grouped_attention || pair->forward == WEIR__OP_rope) {
+        static const float frequencies[] = {0.9f, 0.1f};
+        shape.frequencies = frequencies;
+        shape.heads = 4, shape.kv_heads = 2 - variant, shape.width = 16;
+        shape.reach = variant == 1 ? 3 : 0, shape.sees_all = false;
+    }
     if (pair->forward == WEIR__OP_embedding) shape.width = shape.out;
     if (pair->forward == WEIR__OP_conv2d_grad_input) shape.has_bias = false;
     if (pair->gradient == WEIR__OP_rms_norm_grad_input) shape.has_bias = variant == 0;

@@ -8,7 +8,7 @@
 
 /* Sizes in numbers: m = R*T, in_image = a micro-batch of `in` channels on the input's plane … */
 struct sizes {
-    int64_t rows, m, in, out, weight, width, elements, table, qkv, lse, c;
+    int64_t rows, m, in, out, weight, width, elements, table, qkv, kv, kv_table, lse, c;
     int64_t in_image, out_image, kernel, in_pool, out_pool, joined, turned;
 };
 
@@ -21,6 +21,7 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
     int64_t in_plane = shape->rows * pixels(shape->window.in);
     int64_t out_plane = shape->rows * pixels(shape->window.out);
     int64_t group_in = groups > 0 ? shape->in / groups : 0;
+    int64_t kv_width = shape->heads > 0 ? shape->width / shape->heads * shape->kv_heads : 0;
     return (struct sizes){
         .rows = shape->rows,
         .m = m,
@@ -31,6 +32,8 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
         .elements = shape->rows * shape->width,
         .table = shape->table * shape->width,
         .qkv = 3 * m * shape->width,
+        .kv = m * kv_width,
+        .kv_table = shape->table * kv_width,
         .lse = m * shape->heads,
         .c = shape->width,
         .in_image = in_plane * shape->in,
@@ -59,8 +62,8 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
     { OPERAND_INDEX, n.m, false, false, false }
 #define LOSS                                                                                       \
     { OPERAND_LOSS, 1, false, false, false }
-#define CACHE                                                                                      \
-    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *n.table, false, false, false }
+#define CACHE(table)                                                                               \
+    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *(table), false, false, false }
 
 /** Products, tables, LayerNorm, attention. Operands of other ops are OPERAND_NONE, here and below.
  */
@@ -106,10 +109,29 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
         [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), MOMENT(n.lse)},
                                      {REAL(n.qkv)},
                                      false},
-        [WEIR__OP_attention_cached] = {{REAL(3 * n.elements)}, {REAL(n.elements), CACHE}, false},
+        [WEIR__OP_attention_cached] = {{REAL(3 * n.elements)},
+                                       {REAL(n.elements), CACHE(n.table)},
+                                       false},
         [WEIR__OP_position_cached] = {{REAL(n.elements), SHARED(n.table)},
                                       {REAL(n.elements)},
                                       false},
+        [WEIR__OP_grouped_attention] = {{REAL(n.width), REAL(n.kv), REAL(n.kv)},
+                                        {REAL(n.width), MOMENT(n.lse)},
+                                        false},
+        [WEIR__OP_grouped_attention_grad] = {{REAL(n.width), REAL(n.width), REAL(n.kv), REAL(n.kv),
+                                              REAL(n.width), MOMENT(n.lse)},
+                                             {REAL(n.width), REAL(n.kv), REAL(n.kv)},
+                                             false},
+        [WEIR__OP_grouped_attention_cached] = {{REAL(n.width), REAL(n.kv), REAL(n.kv)},
+                                               {REAL(n.width), CACHE(n.kv_table)},
+                                               false},
+        [WEIR__OP_rope] = {{REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_rope_grad] = {{REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_rope_cached] = {{REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_swiglu] = {{REAL(n.elements), REAL(n.elements)}, {REAL(n.elements)}, false},
+        [WEIR__OP_swiglu_grad] = {{REAL(n.elements), REAL(n.elements), REAL(n.elements)},
+                                  {REAL(n.elements), REAL(n.elements)},
+                                  false},
     };
     return rows[shape->op];
 }

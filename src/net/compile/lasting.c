@@ -56,11 +56,12 @@ static struct weir__net_lasting *owner_of(const struct weir__instance_options *o
     return NULL;
 }
 
-/** Keys and values: (sequences, places, 2 C). */
+/** Keys and values: (sequences, places, 2 D). */
 static int cache_bytes(const struct weir__op_shape *shape, size_t *bytes) {
-    size_t size = weir_dtype_bytes(shape->dtype);
+    size_t size = weir_dtype_bytes(shape->dtype), heads = (size_t)shape->heads;
+    size_t kv_heads = shape->kv_heads == 0 ? heads : (size_t)shape->kv_heads;
     bool fits = weir__multiply((size_t)shape->in, (size_t)shape->table, bytes) &&
-                weir__multiply(*bytes, 2 * (size_t)shape->width, bytes) &&
+                weir__multiply(*bytes, 2 * (size_t)shape->width / heads * kv_heads, bytes) &&
                 weir__multiply(*bytes, size, bytes);
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
@@ -73,8 +74,9 @@ int weir__lasting_plan(const struct weir__instance_options *options,
         const struct weir__node *node = graph->nodes[i];
         size_t bytes = 0;
         if (node->dead || node->op == WEIR__OP_ALIAS || !is_used(options->slices, i)) continue;
-        int status = node->op == WEIR__OP_attention_cached ? cache_bytes(&node->shape, &bytes)
-                                                           : pack_bytes(options, node, &bytes);
+        bool caches = node->op == WEIR__OP_attention_cached ||
+                      node->op == WEIR__OP_grouped_attention_cached;
+        int status = caches ? cache_bytes(&node->shape, &bytes) : pack_bytes(options, node, &bytes);
         if (status != WEIR_OK) return status;
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
         struct weir__net_lasting *owner = owner_of(options, node, bytes, lasting);

@@ -8,8 +8,8 @@
 #ifndef WEIR_ATTENTION_H
 #define WEIR_ATTENTION_H
 
+#include "net/cpu/cpu.h"
 #include "net/cpu/panel.h"
-#include "net/kernel.h"
 
 /** All tokens' keys or values as products read them, `step` floats apart. */
 struct weir__head_rows {
@@ -17,14 +17,16 @@ struct weir__head_rows {
     int64_t step;
 };
 
-/** One head of one row of the micro-batch; token t's vectors lie t * 3C (t * C in y) apart. */
+/** One head of one row of the micro-batch; tokens' vectors of y lie C apart. */
 struct weir__head {
     int64_t tokens, width; /**< T, C */
     int64_t size;          /**< C / heads */
     int64_t padded;        /**< size, up to a multiple of 16: the row of packed matrices */
     bool sees_all;         /**< a query sees every key, not only those up to its own */
+    int64_t reach;         /**< > 0: only as many keys, its own the last */
     float scale;           /**< 1 / sqrt(size) */
     const number *q, *k, *v;
+    int64_t step, kv_step; /**< from token to token, of q, and of k and v */
     struct weir__head_rows keys, values; /**< the latter in the backward pass only */
     const float *lse;                    /**< (T); the backward pass only */
 };
@@ -33,7 +35,12 @@ struct weir__head {
 double VECTOR(attention_work)(const struct weir__op_shape *shape);
 /** Fills what all heads of a shape share; pointers are NULL. */
 struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape);
-/** Keys that a block of queries from `first` on sees: those before its end, or all. */
+/** Puts the head where it stands in q, k and v, or qkv. */
+void VECTOR(head_stands)(struct weir__head *head, const struct weir__head_place *at,
+                         const void *const *in);
+/** The keys that a block of queries from `first` on sees: from the first up to, not with, the end,
+ * which is the block's own, or that of all. */
+int64_t VECTOR(head_keys_first)(const struct weir__head *head, int64_t first);
 int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first);
 /** Queries in the block from `first` on: 32, or what is left. */
 int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first);
@@ -48,12 +55,16 @@ void VECTOR(head_product)(const struct weir__head *head, const struct weir__pane
 
 /** Whether some query of the block from `first` on does not see `key`. */
 VECTOR_INLINE bool weir__head_masks(const struct weir__head *head, int64_t first, int64_t key) {
-    return !head->sees_all && key > first;
+    bool beyond = head->reach > 0 && key + head->reach < first + WEIR__PANEL;
+    return beyond || (!head->sees_all && key > first);
 }
 /** All ones in the lanes of vector `half` (0, 1) of the block from `first` on whose query may see
  * `key`, where keys end at the query. */
-VECTOR_INLINE vint weir__head_mask(int64_t first, int half, int64_t key) {
-    return v_lane_numbers() >= (int32_t)(key - first) - half * LANES;
+VECTOR_INLINE vint weir__head_mask(const struct weir__head *head, int64_t first, int half,
+                                   int64_t key) {
+    int32_t least = (int32_t)(key - first) - half * LANES;
+    vint seen = v_lane_numbers() >= least;
+    return head->reach == 0 ? seen : seen & (v_lane_numbers() < least + (int32_t)head->reach);
 }
 
 #endif

@@ -31,6 +31,21 @@ int weir__cpu_attach(struct weir_stream *stream, uint32_t threads);
 void weir__share(const struct weir__op_call *call, int64_t parts, double work, weir__team_fn *run,
                  void *context);
 
+/** Where one head of one row of the micro-batch finds its vectors: numbers from the beginning of an
+ * attention's operands, which are q, k and v, or qkv for all three; and of their gradients. */
+struct weir__head_place {
+    int64_t q, k, v, y;
+    int64_t step, kv_step;    /**< from token to token, of q, and of k and v */
+    int k_operand, v_operand; /**< behind q's; 0: k and v lie in the same */
+};
+struct weir__head_place weir__head_place(const struct weir__op_shape *shape, int64_t row,
+                                         int64_t head);
+/** How many heads share their keys and values. */
+int64_t weir__head_group(const struct weir__op_shape *shape);
+/** One of the tokens whose keys `token` sees: the first, or one past the last. */
+int64_t weir__keys_first(const struct weir__op_shape *shape, int64_t token);
+int64_t weir__keys_end(const struct weir__op_shape *shape, int64_t token);
+
 /** A convolution's pass on so many rows. */
 double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows);
 /** A 1x1 convolution as the op on (pixels, channels) that it is; false: it is none. */

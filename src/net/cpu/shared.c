@@ -83,3 +83,41 @@ bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_s
                                        .has_bias = shape->has_bias};
     return true;
 }
+
+/* ---- attention ---- */
+
+int64_t weir__head_group(const struct weir__op_shape *shape) {
+    int64_t kv_heads = shape->kv_heads == 0 ? shape->heads : shape->kv_heads;
+    assert(kv_heads >= 1 && shape->heads % kv_heads == 0);
+    return shape->heads / kv_heads;
+}
+
+struct weir__head_place weir__head_place(const struct weir__op_shape *shape, int64_t row,
+                                         int64_t head) {
+    assert(shape->width % shape->heads == 0 && head < shape->heads);
+    int64_t width = shape->width, size = width / shape->heads, tokens = shape->tokens;
+    struct weir__head_place place = {.y = row * tokens * width + head * size};
+    if (shape->kv_heads == 0) {
+        place.step = place.kv_step = 3 * width;
+        place.q = row * tokens * 3 * width + head * size;
+        place.k = place.q + width;
+        place.v = place.k + width;
+        return place;
+    }
+    place.k_operand = 1;
+    place.v_operand = 2;
+    place.step = width;
+    place.kv_step = shape->kv_heads * size;
+    place.q = place.y;
+    place.k = place.v = row * tokens * place.kv_step + head / weir__head_group(shape) * size;
+    return place;
+}
+
+int64_t weir__keys_first(const struct weir__op_shape *shape, int64_t token) {
+    assert(shape->reach == 0 || !shape->sees_all);
+    return shape->reach > 0 && token >= shape->reach ? token + 1 - shape->reach : 0;
+}
+
+int64_t weir__keys_end(const struct weir__op_shape *shape, int64_t token) {
+    return shape->sees_all ? shape->tokens : token + 1;
+}

@@ -4,8 +4,8 @@
  *   scores (keys, 32) = k (keys, size) * q^T, q scaled and packed as a panel;
  *   softmax down the keys, lane by lane;
  *   y (32, size) = p^T * v, 128 keys at a time so that both stay in the first cache.
- * Where keys end at the query, those after the block's last are never touched. v is packed once per
- * head: in qkv its rows lie 3C apart, which for usual widths falls on few sets of the cache.
+ * Keys that no query of the block sees are never touched. v is packed once per head: in qkv its
+ * rows lie 3C apart, which for usual widths falls on few sets of the cache.
  */
 #include "net/cpu/attention.h"
 #include "net/cpu/vector_calls.h"
@@ -22,12 +22,17 @@ struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape) {
                                .size = size,
                                .padded = (size + LANES - 1) / LANES * LANES,
                                .sees_all = shape->sees_all,
+                               .reach = shape->reach,
                                .scale = 1 / sqrtf((float)size)};
 }
 
 double VECTOR(attention_work)(const struct weir__op_shape *shape) {
     double tokens = (double)shape->tokens;
     return (double)shape->rows * tokens * tokens * (double)shape->width;
+}
+
+int64_t VECTOR(head_keys_first)(const struct weir__head *head, int64_t first) {
+    return head->reach > 0 && first >= head->reach ? first + 1 - head->reach : 0;
 }
 
 int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first) {
@@ -41,13 +46,13 @@ int64_t VECTOR(head_queries)(const struct weir__head *head, int64_t first) {
 
 void VECTOR(head_pack)(const struct weir__head *head, const number *vectors, float *to) {
     VECTOR(panel_pack)
-    (to, head->padded, head->padded, vectors, 3 * head->width, head->size, head->tokens, 1);
+    (to, head->padded, head->padded, vectors, head->kv_step, head->size, head->tokens, 1);
 }
 
 struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const number *vectors,
                                          float *room) {
     if (sizeof *vectors == sizeof *room)
-        return (struct weir__head_rows){(const void *)vectors, 3 * head->width};
+        return (struct weir__head_rows){(const void *)vectors, head->kv_step};
     VECTOR(head_pack)(head, vectors, room);
     return (struct weir__head_rows){room, head->padded};
 }
@@ -94,19 +99,25 @@ int VECTOR(measure_attention)(const struct weir__op_shape *shape, size_t *worksp
 
 /* ---- a block of queries ---- */
 
+/** The keys that a block of queries sees: scores lie from the first one on. */
+struct seen {
+    int64_t first, count;
+};
+
 /** The largest score of each query; scores of keys that a query may not see become -infinity. */
 VECTOR_INLINE void mask_and_find(const struct weir__head *head, float *scores, int64_t first,
-                                 int64_t keys, vfloat largest[2]) {
-    assert(first < keys);
+                                 const struct seen *keys, vfloat largest[2]) {
+    assert(first < keys->first + keys->count);
     const vfloat never = v_all(-INFINITY);
     largest[0] = largest[1] = never;
-    for (int64_t j = 0; j < keys; j++) {
+    for (int64_t j = 0; j < keys->count; j++) {
         V_UNROLL
         for (int half = 0; half < 2; half++) {
             float *at = scores + j * WEIR__PANEL + half * LANES;
             vfloat score = v_load(at);
-            if (weir__head_masks(head, first, j)) {
-                score = v_select(weir__head_mask(first, half, j), score, never);
+            if (weir__head_masks(head, first, keys->first + j)) {
+                score =
+                    v_select(weir__head_mask(head, first, half, keys->first + j), score, never);
                 v_store(at, score);
             }
             largest[half] = v_max(score, largest[half]);
@@ -131,18 +142,18 @@ VECTOR_INLINE void exponentials(float *scores, int64_t keys, const vfloat larges
 
 /** y (queries, size) = exponentials^T * v / sums. */
 static void weigh_values(const struct weir__head *head, const struct forward_areas *areas,
-                         int64_t first, const float *sums, number *y) {
-    int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
-    for (int64_t j = 0; j < keys; j += KEYS_AT_ONCE) {
+                         const struct seen *keys, int64_t queries, const float *sums, number *y) {
+    for (int64_t j = 0; j < keys->count; j += KEYS_AT_ONCE) {
+        int64_t left = keys->count - j;
         struct weir__panel panel = {.a = areas->scores + j * WEIR__PANEL,
                                     .a_row = 1,
                                     .a_step = WEIR__PANEL,
-                                    .b = areas->values + j * head->padded,
+                                    .b = areas->values + (keys->first + j) * head->padded,
                                     .b_row = head->padded,
                                     .c = areas->y,
                                     .c_row = head->padded,
                                     .rows = queries,
-                                    .depth = keys - j < KEYS_AT_ONCE ? keys - j : KEYS_AT_ONCE,
+                                    .depth = left < KEYS_AT_ONCE ? left : KEYS_AT_ONCE,
                                     .mode = j == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
         VECTOR(head_product)(head, &panel);
     }
@@ -158,19 +169,20 @@ static void weigh_values(const struct weir__head *head, const struct forward_are
 static void attend_block(const struct weir__head *head, const struct forward_areas *areas,
                          int64_t first, number *y, float *lse) {
     assert(first % WEIR__PANEL == 0);
-    int64_t keys = VECTOR(head_keys)(head, first), queries = VECTOR(head_queries)(head, first);
-    int64_t stride = 3 * head->width;
+    int64_t queries = VECTOR(head_queries)(head, first);
+    int64_t from = VECTOR(head_keys_first)(head, first);
+    const struct seen keys = {from, VECTOR(head_keys)(head, first) - from};
     VECTOR(panel_pack_rows)
-    (areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries, head->size,
+    (areas->queries, WEIR__PANEL, head->q + first * head->step, head->step, queries, head->size,
      head->scale);
-    struct weir__panel panel = {.a = head->keys.at,
+    struct weir__panel panel = {.a = head->keys.at + keys.first * head->keys.step,
                                 .a_row = head->keys.step,
                                 .a_step = 1,
                                 .b = areas->queries,
                                 .b_row = WEIR__PANEL,
                                 .c = areas->scores,
                                 .c_row = WEIR__PANEL,
-                                .rows = keys,
+                                .rows = keys.count,
                                 .depth = head->size,
                                 .columns = WEIR__PANEL,
                                 .mode = WEIR__PANEL_SET};
@@ -178,8 +190,8 @@ static void attend_block(const struct weir__head *head, const struct forward_are
 
     vfloat largest[2], sums[2];
     float total[2 * LANES];
-    mask_and_find(head, areas->scores, first, keys, largest);
-    exponentials(areas->scores, keys, largest, sums);
+    mask_and_find(head, areas->scores, first, &keys, largest);
+    exponentials(areas->scores, keys.count, largest, sums);
     for (int half = 0; half < 2; half++) {
         int64_t left = queries - half * LANES;
         v_store(total + half * LANES, sums[half]);
@@ -188,7 +200,16 @@ static void attend_block(const struct weir__head *head, const struct forward_are
                      : left < LANES ? left
                                     : LANES);
     }
-    weigh_values(head, areas, first, total, y);
+    weigh_values(head, areas, &keys, queries, total, y);
+}
+
+void VECTOR(head_stands)(struct weir__head *head, const struct weir__head_place *at,
+                         const void *const *in) {
+    head->step = at->step;
+    head->kv_step = at->kv_step;
+    head->q = (const number *)in[0] + at->q;
+    head->k = (const number *)in[at->k_operand] + at->k;
+    head->v = (const number *)in[at->v_operand] + at->v;
 }
 
 /** One head of one row. */
@@ -198,12 +219,11 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     struct weir__head head = VECTOR(head_of)(shape);
     struct forward_areas areas = {0};
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
-    int64_t row = part / shape->heads, column = part % shape->heads * head.size;
-    head.q = (const number *)call->in[0] + row * head.tokens * 3 * head.width + column;
-    head.k = head.q + head.width;
-    head.v = head.k + head.width;
+    struct weir__head_place at =
+        weir__head_place(shape, part / shape->heads, part % shape->heads);
+    VECTOR(head_stands)(&head, &at, call->in);
     float *lse = (float *)call->out[1] + part * head.tokens;
-    number *y = (number *)call->out[0] + row * head.tokens * head.width + column;
+    number *y = (number *)call->out[0] + at.y;
     head.keys = VECTOR(head_rows)(&head, head.k, areas.keys);
     VECTOR(head_pack)(&head, head.v, areas.values);
     for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
@@ -215,4 +235,8 @@ int VECTOR(attention)(const struct weir__op_call *call) {
     weir__share(call, shape->rows * shape->heads, VECTOR(attention_work)(shape), attend_head,
                 (void *)(uintptr_t)call);
     return WEIR_OK;
+}
+
+int VECTOR(grouped_attention)(const struct weir__op_call *call) {
+    return VECTOR(attention)(call);
 }

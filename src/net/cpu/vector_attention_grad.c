@@ -52,7 +52,7 @@ int VECTOR(measure_attention_grad)(const struct weir__op_shape *shape, size_t *w
 /** What is per head besides struct weir__head. */
 struct gradients {
     const number *dy, *y; /* (T, C), this head's columns */
-    number *dq, *dk, *dv; /* (T, 3C), this head's columns */
+    number *dq;           /* as q: this head's columns */
 };
 
 /* ---- a block of queries with a chunk of keys ---- */
@@ -74,7 +74,7 @@ static void probabilities(const struct weir__head *head, const struct grad_areas
             int64_t at = j * WEIR__PANEL + half * LANES;
             vfloat p = v_exp(v_load(areas->p + at) - lse[half]);
             if (weir__head_masks(head, block->first, key + j))
-                p = v_select(weir__head_mask(block->first, half, key + j), p, v_all(0));
+                p = v_select(weir__head_mask(head, block->first, half, key + j), p, v_all(0));
             v_store(areas->p + at, p);
             v_store(areas->dscores + at, p * (v_load(areas->dscores + at) - delta[half]));
         }
@@ -134,7 +134,9 @@ static void add_chunk(const struct weir__head *head, const struct grad_areas *ar
                                 .c_row = head->padded,
                                 .rows = block->queries,
                                 .depth = keys,
-                                .mode = key == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
+                                .mode = key == VECTOR(head_keys_first)(head, block->first)
+                                            ? WEIR__PANEL_SET
+                                            : WEIR__PANEL_CHAIN};
     VECTOR(head_product)(head, &panel);
 }
 
@@ -173,7 +175,7 @@ static void add_block(const struct weir__head *head, const struct gradients *gra
                       const struct grad_areas *areas, int64_t first) {
     assert(first % WEIR__PANEL == 0);
     struct grad_block block = {.first = first, .queries = VECTOR(head_queries)(head, first)};
-    int64_t stride = 3 * head->width, keys = VECTOR(head_keys)(head, first);
+    int64_t stride = head->step, keys = VECTOR(head_keys)(head, first);
     const number *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
     VECTOR(panel_pack_rows)
@@ -184,53 +186,60 @@ static void add_block(const struct weir__head *head, const struct gradients *gra
     (areas->queries, head->padded, head->padded, q, stride, head->size, block.queries, head->scale);
     VECTOR(panel_pack)
     (areas->dy, head->padded, head->padded, dy, head->width, head->size, block.queries, 1);
-    for (int64_t key = 0; key < keys; key += KEYS_AT_ONCE)
+    for (int64_t key = VECTOR(head_keys_first)(head, first); key < keys; key += KEYS_AT_ONCE)
         add_chunk(head, areas, &block, key, keys - key < KEYS_AT_ONCE ? keys - key : KEYS_AT_ONCE);
     write_rows(head, gradients->dq + first * stride, stride, areas->dqueries, block.queries,
                head->scale);
 }
 
-static void differentiate_head(const struct weir__head *head, const struct gradients *gradients,
+/** One head of one row; its keys' and values' gradients are added to those of its group. */
+static void differentiate_head(const struct weir__op_call *call, struct weir__head *head,
+                               const struct weir__head_place *at, int64_t number_of_head,
                                const struct grad_areas *areas) {
-    int64_t stride = 3 * head->width, tokens = head->tokens;
-    size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
-    memset(areas->dkeys, 0, bytes);
-    memset(areas->dvalues, 0, bytes);
-    for (int64_t first = 0; first < tokens; first += WEIR__PANEL)
-        add_block(head, gradients, areas, first);
-    write_rows(head, gradients->dk, stride, areas->dkeys, tokens, 1);
-    write_rows(head, gradients->dv, stride, areas->dvalues, tokens, 1);
+    int y_operand = at->v_operand + 2;
+    head->q = (const number *)call->in[1] + at->q;
+    head->lse = (const float *)call->in[y_operand + 1] + number_of_head * head->tokens;
+    const struct gradients gradients = {.dy = (const number *)call->in[0] + at->y,
+                                        .y = (const number *)call->in[y_operand] + at->y,
+                                        .dq = (number *)call->out[0] + at->q};
+    for (int64_t first = 0; first < head->tokens; first += WEIR__PANEL)
+        add_block(head, &gradients, areas, first);
 }
 
-/** One head of one row. */
+/** The heads of one row that share their keys and values. */
 static void differentiate_part(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
     struct weir__head head = VECTOR(head_of)(shape);
     struct grad_areas areas = {0};
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
-    int64_t row = part / shape->heads, column = part % shape->heads * head.size;
-    int64_t narrow = row * head.tokens * head.width + column;
-    int64_t wide = row * head.tokens * 3 * head.width + column;
-    head.q = (const number *)call->in[1] + wide;
-    head.k = head.q + head.width;
-    head.v = head.k + head.width;
-    head.lse = (const float *)call->in[3] + part * head.tokens;
-    number *dq = (number *)call->out[0] + wide;
-    struct gradients gradients = {.dy = (const number *)call->in[0] + narrow,
-                                  .y = (const number *)call->in[2] + narrow,
-                                  .dq = dq,
-                                  .dk = dq + head.width,
-                                  .dv = dq + 2 * head.width};
+    int64_t group = weir__head_group(shape), groups = shape->heads / group;
+    int64_t row = part / groups, first = part % groups * group;
+    struct weir__head_place at = weir__head_place(shape, row, first);
+    VECTOR(head_stands)(&head, &at, call->in + 1);
     head.keys = VECTOR(head_rows)(&head, head.k, areas.keys);
     head.values = VECTOR(head_rows)(&head, head.v, areas.values);
     if (head.keys.at != areas.keys) VECTOR(head_pack)(&head, head.k, areas.keys);
-    differentiate_head(&head, &gradients, &areas);
+    size_t bytes = (size_t)(head.tokens * head.padded) * sizeof(float);
+    memset(areas.dkeys, 0, bytes);
+    memset(areas.dvalues, 0, bytes);
+    for (int64_t h = first; h < first + group; h++) {
+        at = weir__head_place(shape, row, h);
+        differentiate_head(call, &head, &at, row * shape->heads + h, &areas);
+    }
+    number *dk = (number *)call->out[at.k_operand] + at.k;
+    number *dv = (number *)call->out[at.v_operand] + at.v;
+    write_rows(&head, dk, at.kv_step, areas.dkeys, head.tokens, 1);
+    write_rows(&head, dv, at.kv_step, areas.dvalues, head.tokens, 1);
 }
 
 int VECTOR(attention_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    weir__share(call, shape->rows * shape->heads, 2 * VECTOR(attention_work)(shape),
-                differentiate_part, (void *)(uintptr_t)call);
+    weir__share(call, shape->rows * shape->heads / weir__head_group(shape),
+                2 * VECTOR(attention_work)(shape), differentiate_part, (void *)(uintptr_t)call);
     return WEIR_OK;
+}
+
+int VECTOR(grouped_attention_grad)(const struct weir__op_call *call) {
+    return VECTOR(attention_grad)(call);
 }

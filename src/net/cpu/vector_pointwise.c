@@ -110,6 +110,28 @@ int VECTOR(silu_grad)(const struct weir__op_call *call) {
     return each_of_two(call, silu_grad);
 }
 
+VECTOR_INLINE vfloat swiglu(vfloat gate, vfloat up) {
+    return silu(gate, gate) * up;
+}
+
+int VECTOR(swiglu)(const struct weir__op_call *call) {
+    return each_of_two(call, swiglu);
+}
+
+int VECTOR(swiglu_grad)(const struct weir__op_call *call) {
+    const number *dy = call->in[0], *gate = call->in[1], *up = call->in[2];
+    number *dgate = call->out[0], *dup = call->out[1];
+    int64_t count = call->shape->rows * call->shape->width;
+    for (int64_t i = 0; i < count; i += LANES) {
+        int64_t lanes = count - i < LANES ? count - i : LANES;
+        vfloat d = v_load_some(dy + i, lanes), x = v_load_some(gate + i, lanes), spread;
+        vfloat share = v_sigmoid(x, &spread);
+        v_store_some(dgate + i, d * v_load_some(up + i, lanes) * v_fma(x, spread, share), lanes);
+        v_store_some(dup + i, d * (x * share), lanes);
+    }
+    return WEIR_OK;
+}
+
 int VECTOR(sigmoid)(const struct weir__op_call *call) {
     return each_of_one(call, sigmoid);
 }

@@ -276,6 +276,21 @@ struct weir_value *weir_product(struct weir_builder *builder, struct weir_value 
     return emit_pair(builder, WEIR__OP_multiply, "multiply", a, b);
 }
 
+struct weir_value *weir__swiglu(struct weir_builder *builder, struct weir_value *gate,
+                                struct weir_value *up) {
+    return emit_pair(builder, WEIR__OP_swiglu, "swiglu", gate, up);
+}
+
+static void swiglu_gradient(struct weir_builder *builder, const struct weir__node *node,
+                            struct weir_value *dy) {
+    struct weir__node *grad =
+        WEIR__EMIT_LIKE(builder, swiglu_grad, node, dy, node->in[0], node->in[1]);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct weir_value *dx = weir__output_like(builder, grad, node->in[i]);
+        if (weir__wants_grad(node->in[i])) weir__contribute(builder, node->in[i], dx);
+    }
+}
+
 static void add_gradient(struct weir_builder *builder, const struct weir__node *node,
                          struct weir_value *dy) {
     weir__contribute(builder, node->in[0], dy);
@@ -299,6 +314,7 @@ const struct weir__op_rule weir__rule_relu = {
 const struct weir__op_rule weir__rule_leaky_relu = {
     .gradient = leaky_relu_gradient, .cost = one_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_silu = {.gradient = silu_gradient, .cost = sigmoid_cost};
+const struct weir__op_rule weir__rule_swiglu = {.gradient = swiglu_gradient, .cost = sigmoid_cost};
 const struct weir__op_rule weir__rule_sigmoid = {
     .gradient = sigmoid_gradient, .cost = sigmoid_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_tanh = {
