@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * More of what weir_net.h has: batch norm, and the networks of images that are built in. Errors,
+ * More of what weir_net.h has: batch norm, and networks of images and of text that are built in. Errors,
  * threads and lives are weir_net.h's.
  */
 #ifndef WEIR_MODELS_H
@@ -83,6 +83,31 @@ struct weir_amoebanet_options {
 int weir_model_amoebanetd(const struct weir_allocator *allocator,
                           const struct weir_amoebanet_options *options, struct weir_faults *faults,
                           struct weir_model **model);
+
+/** A decoder of text of Llama's family (Llama 2 and 3, SmolLM2, Mistral, Qwen 2.5 and 3), with the
+ * parameter names and numbers of Hugging Face's transformers, trained with cross-entropy. On CPUs.
+ */
+struct weir_decoder_options {
+    uint32_t layers, width, inner, heads, kv_heads, head_size, context, vocab;
+    uint32_t window; /**< tokens that a token sees, its own the last; 0: all before it */
+    double eps;      /**< of the norms */
+    bool qkv_bias;   /**< queries, keys and values have biases: Qwen 2.5 */
+    bool bias;       /**< so has attention's output: Llama's attention_bias */
+    bool mlp_bias;
+    bool qk_norm; /**< an RMSNorm of each head's queries and keys: Qwen 3 */
+    bool tied;    /**< the head's weight is the token embedding */
+    double rope_theta;
+    double rope_factor; /**< by which positions are stretched; 1: not */
+    double rope_low, rope_high;
+    uint32_t rope_original; /**< > 0: stretched as Llama 3.1's: in full where a turn takes more than
+                                 original / low tokens, not where less than original / high */
+};
+#define WEIR_DECODER_OPTIONS_INIT                                                                  \
+    { .eps = 1e-6, .rope_theta = 10000, .rope_factor = 1, .rope_low = 1, .rope_high = 4 }
+/** The model is the caller's. WEIR_ERR_ARGUMENT: sizes of 0, or sizes that do not go together. */
+int weir_model_decoder(const struct weir_allocator *allocator,
+                       const struct weir_decoder_options *options, struct weir_faults *faults,
+                       struct weir_model **model);
 
 #ifdef __cplusplus
 }

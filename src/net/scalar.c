@@ -20,6 +20,16 @@ double weir__log(double x) {
     return e * 0x1.62e42fefap-1 + (e * 0x1.cf79abc9e3b39p-40 + (2 * s * sum + 2 * s));
 }
 
+/* x = n ln 2 + r, |r| <= ln 2 / 2; ln 2 in two parts as above. */
+double weir__exp(double x) {
+    enum { TERMS = 14 };
+    assert(x >= -700 && x <= 700);
+    double n = floor(x * 1.44269504088896340736 + 0.5), sum = 1;
+    double r = (x - n * 0x1.62e42fefap-1) - n * 0x1.cf79abc9e3b39p-40;
+    for (int k = TERMS; k > 0; k--) sum = 1 + sum * r / k;
+    return ldexp(sum, (int)n);
+}
+
 /* By halves of the terms' signs and factorials: x^2 / ((n + 1)(n + 2)) from term to term. */
 static double series(double square, int first, int last) {
     double sum = 1;

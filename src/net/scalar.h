@@ -11,6 +11,8 @@
 
 /** The natural logarithm of a normal x > 0. */
 double weir__log(double x);
+/** e^x, |x| <= 700. */
+double weir__exp(double x);
 /** Of the angle 2 pi * turns, 0 <= turns <= 1. */
 double weir__cos_of_turns(double turns);
 double weir__sin_of_turns(double turns);

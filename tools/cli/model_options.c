@@ -2,6 +2,7 @@
 /* One table of options, one function per built-in model. */
 #include "cli/model_options.h"
 #include "base/base.h"
+#include "cli/decoder_config.h"
 #include "weir_models.h"
 
 #include <assert.h>
@@ -16,9 +17,10 @@ static const char *const model_names[] = {"gpt",       "gpt2-124m",  "gpt2-350m"
 
 const struct arg_option model_option_list[] = {
     {"model", ARG_TEXT, AT(model),
-     "gpt (of bytes), gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, unet, resnet101, amoebanetd, or "
-     "a file of layers that ends in .json",
-     .value = "NAME|FILE", .fallback = "gpt", .choices = model_names},
+     "gpt (of bytes), gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, unet, resnet101, amoebanetd, a "
+     "file of layers that ends in .json, or a folder with a config.json, of Hugging Face's "
+     "transformers",
+     .value = "NAME|FILE|FOLDER", .fallback = "gpt", .choices = model_names},
     {"layers", ARG_U32, AT(layers),
      "gpt: transformer blocks; amoebanetd: normal cells, a multiple of 3, by default 18",
      .value = "N", .fallback = "4", .least = 1, .most = 250},
@@ -26,7 +28,7 @@ const struct arg_option model_option_list[] = {
      .least = 1, .most = 65536},
     {"heads", ARG_U32, AT(heads), "gpt: attention heads; they divide the width", .value = "N",
      .fallback = "8", .least = 1, .most = 65536},
-    {"context", ARG_U32, AT(context), "gpt: length of a row", .value = "N", .fallback = "128",
+    {"context", ARG_U32, AT(context), "gpt, decoders: length of a row", .value = "N", .fallback = "128",
      .unit = "tokens", .least = 1, .most = 1048576},
     {"vocab", ARG_U32, AT(vocab), "gpt: distinct tokens; 256 for bytes", .value = "N",
      .fallback = "256", .least = 2, .most = 16777216},
@@ -65,7 +67,7 @@ const uint32_t model_option_count = sizeof model_option_list / sizeof model_opti
 /* ---- which options belong to which model ---- */
 
 /** Bits of the models that take an option. */
-enum { GPT = 1, UNET = 2, FILE_MODEL = 4, RESNET = 8, AMOEBANET = 16 };
+enum { GPT = 1, UNET = 2, FILE_MODEL = 4, RESNET = 8, AMOEBANET = 16, DECODER = 32 };
 
 static const struct {
     const char *option;
@@ -74,7 +76,7 @@ static const struct {
     {"layers", GPT | AMOEBANET},
     {"width", GPT},
     {"heads", GPT},
-    {"context", GPT},
+    {"context", GPT | DECODER},
     {"vocab", GPT},
     {"tied", GPT},
     {"untied", GPT},
@@ -258,6 +260,26 @@ static int build_file(const struct model_options *options, const struct args *ar
     return weir_model_read(NULL, options->model, faults, model);
 }
 
+/** Rows of --context tokens, unless that is more than the model was made for. */
+static int build_decoder(const struct model_options *options, const struct args *args,
+                         const struct model_data *data, struct weir_faults *faults,
+                         struct weir_model **model) {
+    (void)data;
+    uint32_t most;
+    struct weir_decoder_options decoder;
+    int status = decoder_config_read(options->model, &decoder, &most, faults);
+    if (status != WEIR_OK) return status;
+    decoder.context = options->context;
+    if (decoder.context > most && !args_given(args, "context")) decoder.context = most;
+    if (decoder.context > most) {
+        weir_faults_add(faults, "--context %u, but %s was made for at most %u tokens: give up to "
+                                "%u",
+                        decoder.context, options->model, most, most);
+        return WEIR_ERR_ARGUMENT;
+    }
+    return weir_model_decoder(NULL, &decoder, faults, model);
+}
+
 /** What builds --model, and its bit. */
 struct model_kind {
     const char *name;
@@ -275,11 +297,13 @@ static const struct model_kind kinds[] = {{"gpt", GPT, build_gpt},
                                           {"resnet101", RESNET, build_resnet},
                                           {"amoebanetd", AMOEBANET, build_amoebanet}};
 static const struct model_kind file_kind = {"", FILE_MODEL, build_file};
+static const struct model_kind decoder_kind = {"", DECODER, build_decoder};
 
 /** NULL: there is none of that name. */
 static const struct model_kind *find_kind(const char *name) {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(name, kinds[i].name) == 0) return &kinds[i];
+    if (decoder_config_is(name)) return &decoder_kind;
     return strchr(name, '/') != NULL || weir__text_ends(name, ".json") ? &file_kind : NULL;
 }
 
@@ -296,7 +320,7 @@ static int build(const struct model_options *options, const struct args *args,
         weir_faults_add(faults,
                         "--model %.80s is not known%s%s%s: choose gpt, gpt2-124m, gpt2-350m, "
                         "gpt2-774m, gpt2-1558m, unet, resnet101 or amoebanetd, or name a file that "
-                        "ends in .json",
+                        "ends in .json or a folder with a config.json",
                         options->model, near != NULL ? " (did you mean " : "",
                         near != NULL ? near : "", near != NULL ? "?)" : "");
         return WEIR_ERR_ARGUMENT;

@@ -392,7 +392,8 @@ struct weir_value *weir_tied_parameter(struct weir_builder *builder, const char 
     uint32_t found = WEIR__NONE;
     for (uint32_t i = 0; i < network->parameter_count; i++) {
         const struct weir__parameter_decl *parameter = &network->parameters[i];
-        if (parameter->original == WEIR__NONE && strcmp(parameter->local, local) == 0) found = i;
+        bool named = strcmp(parameter->local, local) == 0 || strcmp(parameter->name, local) == 0;
+        if (parameter->original == WEIR__NONE && named) found = i;
     }
     if (found == WEIR__NONE)
         return weir_builder_fail(builder, WEIR_ERR_CONFIG,

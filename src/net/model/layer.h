@@ -81,6 +81,9 @@ extern const struct weir_layer_type weir__layer_gpt_head;
 extern const struct weir_layer_type weir__layer_gpt_residual_embedding;
 extern const struct weir_layer_type weir__layer_gpt_residual_block;
 extern const struct weir_layer_type weir__layer_gpt_residual_head;
+/** Entries that stand in decoder.c. */
+extern const struct weir_layer_type weir__layer_decoder_block;
+extern const struct weir_layer_type weir__layer_decoder_head;
 /** Entries that stand in resnet.c and amoebanet.c. */
 extern const struct weir_layer_type weir__layer_residual;
 extern const struct weir_layer_type weir__layer_amoeba_stem;
