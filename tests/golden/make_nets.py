@@ -397,14 +397,15 @@ def make_file(name, make_batch, loss):
     save(name + ".safetensors", net.p, batches, made)
 
 
-torch.manual_seed(20)
-torch.set_num_threads(1)
-make_gpt()
-make_mlp("crossing.safetensors", CROSSING, 6, crossing_batch, crossing_loss,
-         lambda p: torch.optim.SGD(p.values(), momentum=0.9, nesterov=True, weight_decay=0.02), 0.0)
-make_mlp("nested.safetensors", NESTED, 3, nested_batch, F.mse_loss,
-         lambda p: torch.optim.SGD(p.values(), momentum=0.8), 0.7)
-make_file("text_layers", lambda: (torch.randint(0, 11, (7, 6)), torch.randint(0, 5, (7,))),
-          F.cross_entropy)
-make_file("image_layers", lambda: (noise(7, 2, 5, 4), noise(7, 4)), F.mse_loss)
-make_residual()
+if __name__ == "__main__":
+    torch.manual_seed(20)
+    torch.set_num_threads(1)
+    make_gpt()
+    make_mlp("crossing.safetensors", CROSSING, 6, crossing_batch, crossing_loss,
+             lambda p: torch.optim.SGD(p.values(), momentum=0.9, nesterov=True, weight_decay=0.02), 0.0)
+    make_mlp("nested.safetensors", NESTED, 3, nested_batch, F.mse_loss,
+             lambda p: torch.optim.SGD(p.values(), momentum=0.8), 0.7)
+    make_file("text_layers", lambda: (torch.randint(0, 11, (7, 6)), torch.randint(0, 5, (7,))),
+              F.cross_entropy)
+    make_file("image_layers", lambda: (noise(7, 2, 5, 4), noise(7, 4)), F.mse_loss)
+    make_residual()

@@ -14,6 +14,7 @@
 #include "harness.h"
 #include "io/safetensors.h"
 #include "net/net_trial.h"
+#include "weir_models.h"
 
 #include <float.h>
 #include <math.h>
@@ -49,7 +50,8 @@ static const struct layer nested_layers[] = {
 struct golden {
     const char *path;
     const char *json;           /* the model's own file, or NULL */
-    const struct layer *layers; /* NULL without a file: the GPT */
+    const struct weir_decoder_options *decoder; /* or NULL */
+    const struct layer *layers;                 /* NULL without these: the GPT */
     uint32_t residual_layers;   /* of the GPT with residuals in blocks of 2; 0: the plain one */
     uint32_t updates;           /* 0: UPDATES */
     uint32_t layer_count;
@@ -133,6 +135,44 @@ static const struct golden image = {
     .length = 3 * (18 + 18 + 18 + 120) + 7 * 20,
 };
 
+
+/* ---- decoders: tests/golden/make_decoders.py ---- */
+
+#define DECODER                                                                                    \
+    .layers = 2, .width = 16, .inner = 24, .heads = 4, .kv_heads = 2, .head_size = 4,              \
+    .context = 12, .vocab = 20, .eps = 1e-5, .rope_theta = 10000, .rope_factor = 1, .rope_low = 1, \
+    .rope_high = 4
+static const struct weir_decoder_options llama_options = {
+    DECODER, .qkv_bias = true, .bias = true, .mlp_bias = true};
+static const struct weir_decoder_options mistral_options = {DECODER};
+static const struct weir_decoder_options qwen2_options = {DECODER, .qkv_bias = true, .tied = true};
+static const struct weir_decoder_options qwen3_options = {DECODER, .qk_norm = true, .tied = true};
+
+/* Per block two norms, q, scores of keys and mix, o, gate and up, down; the last norm and the head.
+ */
+#define DECODER_GOLDEN(name)                                                                       \
+    {                                                                                              \
+        .path = "tests/golden/decoder_" #name ".safetensors", .decoder = &name##_options,          \
+        .input = {.dtype = WEIR_I64, .rank = 1, .shape = {12}},                                    \
+        .output = {.dtype = WEIR_F64, .rank = 2, .shape = {12, 20}}, .rows = 4,                    \
+        .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},            \
+        .clip = 0.5, .length = 3 * (2 * (2 * 16 + 16 + 6 + 12 + 24 + 16 + 24) + 16 + 16) + 4 * 12  \
+    }
+static const struct golden decoders[] = {DECODER_GOLDEN(llama), DECODER_GOLDEN(mistral),
+                                         DECODER_GOLDEN(qwen2), DECODER_GOLDEN(qwen3)};
+
+/** The options that differ from DECODER's. */
+static struct weir_decoder_options decoder_options(const struct golden *golden) {
+    struct weir_decoder_options options = *golden->decoder;
+    if (golden->decoder == &mistral_options) options.window = 5, options.kv_heads = 1;
+    if (golden->decoder == &qwen3_options) options.head_size = 6;
+    if (golden->decoder != &llama_options) return options;
+    options.rope_theta = 100;
+    options.rope_factor = 4;
+    options.rope_original = 16;
+    return options;
+}
+
 static void add_layer(struct weir_model *model, const struct layer *layer) {
     struct weir_attr attrs[2];
     struct weir_attrs given = {0, attrs};
@@ -156,13 +196,18 @@ static void add_layer(struct weir_model *model, const struct layer *layer) {
 }
 
 static bool is_gpt(const struct golden *golden) {
-    return golden->layers == NULL && golden->json == NULL;
+    return golden->layers == NULL && golden->json == NULL && golden->decoder == NULL;
 }
 
 static struct weir_model *make_model(const struct golden *golden) {
     struct weir_model *model = NULL;
     if (golden->json != NULL) {
         EXPECT_STATUS(weir_model_read(test_allocator(), golden->json, NULL, &model), WEIR_OK);
+        return model;
+    }
+    if (golden->decoder != NULL) {
+        struct weir_decoder_options options = decoder_options(golden);
+        EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &model), WEIR_OK);
         return model;
     }
     if (is_gpt(golden)) {
@@ -544,6 +589,20 @@ static void test_a_file_of_image_layers_trains_as_pytorch(void) {
     run(&image, WEIR_F32, true, check_training);
 }
 
+static void test_decoders_give_transformers_gradients(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(decoders); i++) {
+        run(&decoders[i], WEIR_F64, false, check_mini_batch);
+        run(&decoders[i], WEIR_F32, false, check_mini_batch);
+    }
+}
+
+static void test_decoders_train_as_transformers(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(decoders); i++) {
+        run(&decoders[i], WEIR_F64, true, check_training);
+        run(&decoders[i], WEIR_F32, true, check_training);
+    }
+}
+
 WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
                 TEST(tied_head_sums_both_gradients), TEST(gpt_trains_as_pytorch_with_clipped_adamw),
                 TEST(mixed_residuals_give_pytorchs_gradients),
@@ -555,4 +614,6 @@ WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
                 TEST(a_file_of_text_layers_gives_pytorchs_gradients),
                 TEST(a_file_of_text_layers_trains_as_pytorch),
                 TEST(a_file_of_image_layers_gives_pytorchs_gradients),
-                TEST(a_file_of_image_layers_trains_as_pytorch))
+                TEST(a_file_of_image_layers_trains_as_pytorch),
+                TEST(decoders_give_transformers_gradients),
+                TEST(decoders_train_as_transformers))
