@@ -22,23 +22,34 @@ struct weir__archive {
 
 /* ---- opening ---- */
 
-static int open_index(const struct weir__io *io, const char *folder,
-                      struct weir__archive *archive) {
+/** Whether the folder has such a file; `path` becomes its path. */
+static bool has_file(const struct weir__io *io, const char *folder, const char *name,
+                     char path[PATH_MAX]) {
+    struct stat facts;
+    int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    return length < PATH_MAX &&
+           (weir__io_calls_of(io)->stat(path, &facts) == 0 || errno != ENOENT);
+}
+
+static int open_folder(const struct weir__io *io, const char *folder,
+                       struct weir__archive *archive) {
     assert(archive->file == NULL && archive->folder != NULL);
     char path[PATH_MAX], shortened[96];
     struct weir__bytes text = {0};
-    struct stat facts;
-    if (snprintf(path, sizeof path, "%s/" WEIR__ARCHIVE_INDEX, folder) >= PATH_MAX)
-        return weir__io_fail(io, ENAMETOOLONG, "open", folder);
-    if (weir__io_calls_of(io)->stat(path, &facts) != 0 && errno == ENOENT)
+    bool own = has_file(io, folder, WEIR__ARCHIVE_INDEX, path);
+    if (!own && has_file(io, folder, "model.safetensors", path))
+        return weir__safetensors_open(io, path, NULL, &archive->file);
+    if (!own && !has_file(io, folder, "model.safetensors.index.json", path))
         return weir__fail(io->error, WEIR_ERR_IO,
                           "cannot open %s: it is a folder without " WEIR__ARCHIVE_INDEX
-                          ": no save to it was ever complete: give another checkpoint",
+                          " (no save to it was ever complete), and without model.safetensors and "
+                          "its index: give another checkpoint",
                           weir__path_text(folder, shortened));
     int status = weir__file_read(io, path, INDEX_BYTES_MAX, &text);
     if (status != WEIR_OK) return status;
     archive->digest = weir__xxh64(text.data, text.count);
-    status = weir__index_read(io, path, text.data, text.count, &archive->index);
+    status = own ? weir__index_read(io, path, text.data, text.count, &archive->index)
+                 : weir__shards_read(io, folder, path, text.data, text.count, &archive->index);
     weir__bytes_release(io->allocator, &text);
     return status;
 }
@@ -57,7 +68,7 @@ int weir__archive_open(const struct weir__io *io, const char *path,
     else if (weir__text_copy(io->allocator, path, &made->folder) != WEIR_OK)
         status = weir__io_fail(io, ENOMEM, "open", path);
     else
-        status = open_index(io, path, made);
+        status = open_folder(io, path, made);
     if (status == WEIR_OK)
         *archive = made;
     else
@@ -232,7 +243,7 @@ int weir__archive_next(const struct weir__io *io, struct weir__archive *archive,
     assert(offset < tensor->bytes);
     *data = tensor->data != NULL ? (const char *)tensor->data + offset : NULL;
     *bytes = tensor->bytes - offset;
-    if (archive->file != NULL) return WEIR_OK;
+    if (*data != NULL || archive->file != NULL) return WEIR_OK;
     size_t size = weir_dtype_bytes(tensor->dtype);
     const struct weir__extent *extent = find_extent(&archive->index, tensor, offset / size);
     const struct weir__safetensor *piece = NULL;

@@ -44,8 +44,7 @@ static bool natural(const json_t *value, uint64_t *number) {
 
 /* ---- files ---- */
 
-/* Names lead to no other folder, and nothing is hidden. */
-static bool is_plain_name(const char *name) {
+bool weir__is_part_name(const char *name) {
     size_t length = name != NULL ? strlen(name) : 0;
     return length > 0 && length < WEIR__PART_NAME_BYTES && name[0] != '.' &&
            strchr(name, '/') == NULL;
@@ -71,7 +70,7 @@ static int read_files(const struct index_reading *reading, const json_t *files) 
         const json_t *file = json_array_get(files, i);
         struct weir__part *part = &index->parts[i];
         part->name = json_string_value(json_object_get(file, "name"));
-        if (!is_plain_name(part->name) || !natural(json_object_get(file, "bytes"), &part->bytes) ||
+        if (!weir__is_part_name(part->name) || !natural(json_object_get(file, "bytes"), &part->bytes) ||
             !read_digest(json_object_get(file, "digest"), &part->digest))
             return refuse(reading, "file %zu has no name, bytes and digest", i);
     }

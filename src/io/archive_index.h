@@ -29,7 +29,7 @@ struct weir__index {
     json_t *root;           /**< owned: names, keys and values are its texts */
     struct weir__part *parts;
     uint32_t part_count;
-    struct weir__safetensor *tensors; /**< by name; data NULL */
+    struct weir__safetensor *tensors; /**< by name; data NULL, but of transformers' */
     uint32_t *first_extents;          /**< [tensor_count + 1]: into `extents` */
     uint32_t tensor_count;
     struct weir__extent *extents;         /**< of each tensor ascending, without hole or overlap */
@@ -41,6 +41,11 @@ struct weir__index {
  * the caller's: weir__index_clean_up. */
 int weir__index_read(const struct weir__io *io, const char *path, const char *text, size_t bytes,
                      struct weir__index *index);
+/** The same of transformers' index (archive.h) of the parts in `folder`, which are opened. */
+int weir__shards_read(const struct weir__io *io, const char *folder, const char *path,
+                      const char *text, size_t bytes, struct weir__index *index);
+/** Whether it leads to no other folder, and nothing hidden. */
+bool weir__is_part_name(const char *name);
 /** Closes the parts, too. Accepts a zeroed one. */
 void weir__index_clean_up(struct weir__index *index);
 
