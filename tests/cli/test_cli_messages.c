@@ -169,7 +169,7 @@ static const struct message of_options[] = {
      "describe --help"},
     {"describe gpt", "unexpected 'gpt': options begin with --\n", NULL},
     {"describe -m", "unknown option -m: 'weir describe --help' lists them\n", NULL},
-    {"describe --model", "--model needs a value: write --model NAME|FILE\n", NULL},
+    {"describe --model", "--model needs a value: write --model NAME|FILE|FOLDER\n", NULL},
     {"describe --tied=yes", "--tied takes no value: write --tied\n", "describe --tied"},
     {"describe --layers 8x", "--layers 8x: not a whole number: write digits only, like 8\n",
      "describe --layers 8"},
