@@ -314,7 +314,7 @@ struct weir__op_shape {
     int64_t width;    /**< C, V of cross_entropy, N of element-wise ops: all elements of a
                            row, whatever `tokens` */
     int64_t heads;
-    int64_t sources; /**< S of residual_mix, 1 to WEIR__SOURCES_MAX */
+    int64_t sources;          /**< S of residual_mix, 1 to WEIR__SOURCES_MAX */
     int64_t kv_heads;         /**< grouped_attention */
     int64_t reach;            /**< grouped_attention: keys that a query sees at most; 0: all */
     const float *frequencies; /**< rope: radians per token (C / heads / 2); lives as the network */
