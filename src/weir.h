@@ -390,7 +390,7 @@ struct weir_pipe_options {
     const struct weir_world *world;
     uint32_t replicas;        /**< of the pipe (weir_shared.h); 0: 1. `workers`, and a table, are of
                                    each. They divide the world's ranks and gradient_groups */
-    uint32_t gradient_groups; /**< a power of two; 0: `replicas`. On CPUs if more than 1 */
+    uint32_t gradient_groups; /**< a power of two; 0: `replicas` */
     bool accumulates;         /**< steps may be parts of an update though a replica has several
                                    groups, whose sums then last: gradient_bytes for each */
 };

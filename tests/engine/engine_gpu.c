@@ -48,6 +48,24 @@ int engine_gpu_submit(struct engine_stage *stage, const struct weir_task *task,
     return WEIR_ERR_DEVICE;
 }
 
+struct addition {
+    double *to;
+    const double *from;
+    size_t count;
+};
+
+static void add(const void *arguments) {
+    const struct addition *sum = arguments;
+    for (size_t i = 0; i < sum->count; i++) sum->to[i] += sum->from[i];
+}
+
+int engine_gpu_add(struct engine_stage *stage, double *to, const double *from, size_t count) {
+    const struct addition sum = {to, from, count};
+    void *stream = weir_stream_cuda(stage->stream);
+    bool launched = stage->model->gpu->launch(stream, add, &sum, sizeof sum) == 0;
+    return launched ? WEIR_OK : WEIR_ERR_DEVICE;
+}
+
 void engine_gpu_read(const struct engine_model *model, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return;
     if (model->gpu == NULL || !model->gpu->peek(to, from, bytes)) memcpy(to, from, bytes);

@@ -24,6 +24,9 @@ typedef void engine_gpu_work_fn(struct engine_stage *stage, const struct weir_ta
 int engine_gpu_submit(struct engine_stage *stage, const struct weir_task *task,
                       engine_gpu_work_fn *work);
 
+/* Adds `count` numbers to others when the stage's stream comes there. A status. */
+int engine_gpu_add(struct engine_stage *stage, double *to, const double *from, size_t count);
+
 /* Copies from and to memory that may be a GPU's, past all order. */
 void engine_gpu_read(const struct engine_model *model, void *to, const void *from, size_t bytes);
 void engine_gpu_write(const struct engine_model *model, void *to, const void *from, size_t bytes);

@@ -261,6 +261,18 @@ static void choose_schedule(struct engine_random *run, const struct engine_model
                             m, options->recompute_late, below(2) == 0 ? frozen : NULL, &run->order);
 }
 
+bool engine_fills_groups(uint32_t micro_batches, uint32_t groups) {
+    return engine_chunk_count(micro_batches, groups) == groups;
+}
+
+void engine_random_groups(struct engine_random *run) {
+    struct weir_pipe_options *options = &run->options;
+    uint32_t m = engine_chunk_count(options->rows, options->chunks);
+    do options->gradient_groups = UINT32_C(1) << below(5);
+    while (!engine_fills_groups(m, options->gradient_groups));
+    options->accumulates = below(2) == 0;
+}
+
 void engine_random_choose(struct engine_random *run, struct engine_model *model) {
     memset(run, 0, sizeof *run);
     engine_random_model(model, 1 + below(6));

@@ -284,6 +284,7 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))
         engine_note(stage, NULL, "the state is NULL or not, or not aligned");
     stage->state = attachment->state;
+    stage->stream = attachment->stream;
     stage->replica = attachment->replica;
     stage->replicas = attachment->replicas;
     stage->task_count = 0;
@@ -316,10 +317,14 @@ static int combine(void *context, void *into, const void *from, size_t offset, s
     struct engine_stage *stage = context;
     double *to = into;
     const double *more = from;
+    size_t count = bytes / sizeof *to;
     if (stage->thread != thread_id()) engine_note(stage, NULL, "combined on another thread");
     if (bytes % sizeof *to != 0 || offset % sizeof *to != 0)
         engine_note(stage, NULL, "a number is cut by a slice");
-    for (size_t i = 0; i < bytes / sizeof *to; i++) to[i] += more[i];
+    if (weir_stream_cuda(stage->stream) == NULL)
+        for (size_t i = 0; i < count; i++) to[i] += more[i];
+    else if (engine_gpu_add(stage, to, more, count) != WEIR_OK)
+        return WEIR_ERR_DEVICE;
     return stage->model->combine_status;
 }
 

@@ -82,6 +82,7 @@ struct engine_stage {
     /* seen; written by the stage's worker only */
     int thread;
     bool attached;
+    struct weir_stream *stream;          /* likewise */
     const void *state;                   /* as attached */
     uint32_t task_count;                 /* since then */
     int64_t prepared[ENGINE_CHUNKS_MAX]; /* row counts */
@@ -294,6 +295,10 @@ struct engine_random {
 };
 /* Whether the schedule can be had for so many rows; interleaved and dualpipe-v not for all. */
 bool engine_random_accepts(const struct engine_random *run, int64_t rows);
+/* As many groups of gradients as torch.chunk can make of the rows; and their sums last, or not. */
+void engine_random_groups(struct engine_random *run);
+/* Whether no group is left empty. */
+bool engine_fills_groups(uint32_t micro_batches, uint32_t groups);
 /* `run` must stay where it is. */
 void engine_random_choose(struct engine_random *run, struct engine_model *model);
 void engine_random_describe(const struct engine_random *run, uint32_t number);

@@ -44,6 +44,8 @@ static void choose(const struct weir_fake_cuda_control *gpu) {
     options->link_delay_ns = 0;
     if (options->link == WEIR_LINK_POINTER) options->link = WEIR_LINK_AUTO;
     options->copy_by = (enum weir_copy_by)test_random_below(WEIR_COPY_BY_BATCH + 1);
+    engine_random_groups(&run);
+    options->accumulates = true; /* one of the steps is two parts of an update */
     model.gpu = gpu;
     uint32_t flags = test_random_below(4) == 0 ? WEIR_FAKE_CUDA_NO_PEERS : 0;
     gpu->reset(test_random_u64(), GPUS, flags);
@@ -108,7 +110,9 @@ static void note_order(struct orders *orders, const struct weir_fake_cuda_contro
 /* Another row count, for which streams, signals and staging may grow. */
 static void run_short(struct orders *orders) {
     int64_t rows = 1 + (int64_t)test_random_below((uint64_t)run.options.rows);
-    bool trains = !run.has_table && engine_random_accepts(&run, rows);
+    uint32_t m = engine_chunk_count(rows, run.options.chunks);
+    bool trains = !run.has_table && engine_random_accepts(&run, rows) &&
+                  engine_fills_groups(m, run.options.gradient_groups);
     int status = trains ? weir_pipe_prepare(trial.pipe, rows, NULL)
                         : weir_pipe_prepare_infer(trial.pipe, rows, NULL);
     if (!EXPECT_STATUS(status, WEIR_OK)) return;

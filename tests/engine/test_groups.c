@@ -14,18 +14,6 @@ static struct engine_model model;
 static struct engine_trial trial;
 static struct engine_random run;
 
-/* As many groups as torch.chunk makes of the micro-batches. */
-static bool is_full(uint32_t micro_batches, uint32_t groups) {
-    return engine_chunk_count(micro_batches, groups) == groups;
-}
-
-static uint32_t random_groups(uint32_t micro_batches) {
-    uint32_t groups;
-    do groups = UINT32_C(1) << test_random_below(5);
-    while (!is_full(micro_batches, groups));
-    return groups;
-}
-
 /* ---- bits ---- */
 
 static bool accumulate(uint32_t count) {
@@ -41,9 +29,7 @@ static bool accumulate(uint32_t count) {
 
 static void run_one(uint32_t number) {
     engine_random_choose(&run, &model);
-    run.options.gradient_groups =
-        random_groups(engine_chunk_count(run.options.rows, run.options.chunks));
-    run.options.accumulates = test_random_below(2) == 0;
+    engine_random_groups(&run);
     if (engine_trial_open(&trial, &model, &run.options, run.has_table ? &run.order : NULL)) {
         bool same = engine_trial_step(&trial) && engine_trial_step(&trial);
         if (run.options.accumulates) same = same && accumulate(2 + number % 2);

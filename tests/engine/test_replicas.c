@@ -177,10 +177,6 @@ static bool compare(uint32_t count) {
     return same;
 }
 
-static bool is_full(uint32_t micro_batches, uint32_t groups) {
-    return engine_chunk_count(micro_batches, groups) == groups;
-}
-
 /* Whether the schedule can be had for a replica's micro-batches, the last one's too. */
 static bool accepts(uint32_t replicas) {
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
@@ -213,7 +209,7 @@ static uint32_t choose(uint32_t replicas) {
         run.options.accumulates = test_random_below(2) == 0;
         m = engine_chunk_count(run.options.rows, run.options.chunks);
     } while (run.has_table || run.options.debug_inputs ||
-             !is_full(m, run.options.gradient_groups) || !accepts(replicas));
+             !engine_fills_groups(m, run.options.gradient_groups) || !accepts(replicas));
     run.options.replicas = replicas;
     how = (struct threads_options){.seed = test_random_u64(),
                                    .delay = (uint32_t)test_random_below(40)};

@@ -141,11 +141,6 @@ static bool check_apart(const struct weir__setup *setup, uint32_t workers,
         weir_faults_add(faults, "debug_inputs looks at memory from the host: use it on cpu");
         right = false;
     }
-    if (apart > 0 && weir__gradient_groups(options) > 1 && !options->infer_only) {
-        weir_faults_add(faults, "groups of gradients are added up on CPUs alone: use cpu, or "
-                                "gradient_groups 1");
-        right = false;
-    }
     if (apart > 0 && options->link_delay_ns > 0) {
         weir_faults_add(faults, "link_delay_ns is for measurements on cpu: leave it 0");
         right = false;
