@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: over how many processes a pipe is spread changes no bit, and what one of them suffers all
- * learn. Method: random models, tables, checkpoints and links over ranks that are threads, with
- * messages as late and in as hostile an order as MPI allows; each rank has a model, a pipe and a
- * batch of its own, and what they all end with is compared with the reference, bit for bit.
+ * Goal: over all.how many processes a pipe is spread changes no bit, and what one of them suffers
+ * all learn. Method: random models, tables, checkpoints and links over ranks that are threads, with
+ * messages as late and in as hostile an order as MPI allows; each rank has a all.model, a pipe and
+ * a batch of its own, and what they all end with is compared with the reference, bit for bit.
  */
 #include "base/base.h"
 #include "engine/engine_ranks.h"
-#include "engine/threads_world.h"
 #include "world/allreduce.h"
 #include "world/wait.h"
 
@@ -16,162 +15,23 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { RANKS_MAX = 4, STEPS = 5, INFERRED = 3, STATE_MAX = 64 };
+enum { RANKS_MAX = 4 };
 
-/* What a rank has, and what it saw: of its own thread until all have ended. */
-struct rank {
-    struct engine_model model;
-    struct weir_pipe_options options;
-    struct engine_batch batch;
-    struct weir_step_result results[STEPS];
-    int statuses[STEPS];
-    uint32_t done; /* steps */
-    struct engine_batch seen[STEPS];
-    bool has[ENGINE_STAGES_MAX];
-    double parameters[ENGINE_STAGES_MAX][STATE_MAX], optimizer[ENGINE_STAGES_MAX][STATE_MAX];
-    double gathered[ENGINE_STAGES_MAX][STATE_MAX]; /* parameters of all stages */
-};
-
-static struct engine_model model;
-static struct engine_random run;
-static struct rank ranks[RANKS_MAX];
-static struct threads_options how;
-
-/* ---- on a rank ---- */
-
-static struct weir_step step_number(const struct rank *rank, uint32_t k) {
-    struct weir_step step = engine_step(&rank->seen[k]);
-    step.mini_batch = step.update = k;
-    return step;
-}
-
-static int look_at_stage(struct rank *rank, struct weir_pipe *pipe, uint32_t s) {
-    struct weir_attachment at;
-    size_t bytes = rank->model.stages[s].parameters * sizeof(double);
-    int status = weir_pipe_attachment(pipe, s, &at);
-    if (status != WEIR_OK || bytes == 0) return status;
-    rank->has[s] = at.parameters != NULL;
-    if (rank->has[s]) memcpy(rank->parameters[s], at.parameters, bytes);
-    if (rank->has[s] && at.optimizer != NULL) memcpy(rank->optimizer[s], at.optimizer, bytes);
-    return weir_pipe_read(pipe, s, rank->gathered[s], at.parameters, bytes);
-}
-
-static int run_steps(struct rank *rank, struct weir_pipe *pipe) {
-    int status = WEIR_OK;
-    for (uint32_t k = 0; k < STEPS && status == WEIR_OK; k++) {
-        struct weir_step step = step_number(rank, k);
-        status = k == INFERRED ? weir_pipe_infer(pipe, &step, &rank->results[k])
-                               : weir_pipe_step(pipe, &step, &rank->results[k]);
-        rank->statuses[k] = status;
-        rank->done = k + 1;
-    }
-    for (uint32_t s = 0; status == WEIR_OK && s < rank->model.stage_count; s++)
-        status = look_at_stage(rank, pipe, s);
-    return status;
-}
-
-static int train(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
-    struct weir_pipe *pipe = NULL;
-    rank->options.world = world;
-    int status = weir_pipe_new(&rank->options, NULL, &pipe);
-    if (status != WEIR_OK) return status;
-    status = run_steps(rank, pipe);
-    weir_pipe_destroy(pipe);
-    return status;
-}
-
-/* ---- all of them ---- */
-
-static void open_ranks(uint32_t count) {
-    for (uint32_t r = 0; r < count; r++) {
-        struct rank *rank = &ranks[r];
-        memset(rank, 0, sizeof *rank);
-        engine_rank_open(&run, &model, &rank->model, &rank->options, rank->seen, STEPS);
-    }
-}
-
-static void close_ranks(uint32_t count) {
-    for (uint32_t r = 0; r < count; r++) engine_rank_close(ranks[r].seen, STEPS);
-}
-
-static bool expect_state(const struct engine_reference *reference, uint32_t count) {
-    bool same = true;
-    for (uint32_t s = 0; same && s < model.stage_count; s++) {
-        size_t bytes = model.stages[s].parameters * sizeof(double);
-        uint32_t owners = 0;
-        for (uint32_t r = 0; same && r < count && bytes > 0; r++) {
-            same = EXPECT_EQ_BYTES(ranks[r].gathered[s], reference->parameters[s], bytes);
-            owners += ranks[r].has[s];
-            if (!same || !ranks[r].has[s]) continue;
-            same = EXPECT_EQ_BYTES(ranks[r].parameters[s], reference->parameters[s], bytes);
-            if (same && !model.stages[s].frozen)
-                same = EXPECT_EQ_BYTES(ranks[r].optimizer[s], reference->optimizer[s], bytes);
-        }
-        if (same && bytes > 0) same = EXPECT_EQ_UINT(owners, 1);
-    }
-    return same;
-}
-
-/* The reference's steps beside what the ranks have seen. */
-static bool compare(uint32_t count) {
-    static struct engine_reference reference;
-    static struct engine_order order;
-    struct engine_reference_options own = {
-        .chunks = run.options.chunks, .order = &order, .clip_norm = run.options.clip_norm};
-    bool same = true;
-    order = run.order;
-    (void)engine_options(&model);
-    engine_reference_init(&reference, &model);
-    for (uint32_t k = 0; same && k < STEPS; k++) {
-        struct engine_batch expected;
-        engine_batch_init(&expected, &model, run.options.rows, 1 + k);
-        struct weir_step step = engine_step(&expected);
-        step.mini_batch = step.update = k;
-        own.infer = k == INFERRED;
-        if (!run.has_table)
-            engine_order_of(&order, run.options.schedule,
-                            engine_chunk_count(run.options.rows, run.options.chunks));
-        engine_reference_step(&reference, &expected, &step, &own);
-        for (uint32_t r = 0; same && r < count; r++)
-            same = engine_expect_result(&ranks[r].results[k], &reference);
-        for (uint32_t r = 0; same && r < count; r++)
-            same = engine_expect_batches(&ranks[r].seen[k], &expected, k != INFERRED);
-        engine_batch_clean_up(&expected);
-    }
-    same = same && expect_state(&reference, count);
-    engine_reference_clean_up(&reference);
-    return same;
-}
-
-/* What the ranks are to do; returns what the world's run says. */
-static int run_ranks(uint32_t count, threads_world_fn *function) {
-    how.ranks = count;
-    return threads_world_once(&how, function, ranks);
-}
+static struct engine_ranks all;
 
 static void choose(void) {
-    do engine_random_choose(&run, &model);
-    while (run.options.workers < 2 || run.options.debug_inputs);
-    how = (struct threads_options){.seed = test_random_u64(),
-                                   .delay = (uint32_t)test_random_below(40)};
+    do engine_random_choose(&all.run, &all.model);
+    while (all.run.options.workers < 2 || all.run.options.debug_inputs);
+    all.how = (struct threads_options){.seed = test_random_u64(),
+                                       .delay = (uint32_t)test_random_below(40)};
 }
 
 static void run_one(uint32_t number) {
     choose();
-    uint32_t most = run.options.workers < RANKS_MAX ? run.options.workers : RANKS_MAX;
+    uint32_t most = all.run.options.workers < RANKS_MAX ? all.run.options.workers : RANKS_MAX;
     uint32_t count = 1 + (uint32_t)test_random_below(most);
-    open_ranks(count);
-    int status = run_ranks(count, train);
-    for (uint32_t r = 0; r < count && status != WEIR_OK; r++)
-        TEST_FAIL("rank %u: %s", r,
-                  ranks[r].results[ranks[r].done > 0 ? ranks[r].done - 1 : 0].error.message);
-    for (uint32_t r = 0; r < count; r++) engine_expect_clean(&ranks[r].model);
-    if (EXPECT_STATUS(status, WEIR_OK)) compare(count);
-    close_ranks(count);
-    if (!test_has_failed()) return;
-    printf("%u ranks, seed %llu, delay %u\n", count, (unsigned long long)how.seed, how.delay);
-    engine_random_describe(&run, number);
+    engine_ranks_expect(&all, count);
+    if (test_has_failed()) engine_random_describe(&all.run, number);
 }
 
 static void test_any_number_of_ranks_gives_the_reference_bits(void) {
@@ -181,76 +41,38 @@ static void test_any_number_of_ranks_gives_the_reference_bits(void) {
 
 /* ---- failures ---- */
 
-/* Two stages and workers, one on each of two ranks. */
-static void choose_pair(void) {
-    engine_model_init(&model, 2);
-    memset(&run, 0, sizeof run);
-    run.options = engine_options(&model);
-    run.options.rows = 8;
-    run.options.chunks = 4;
-    run.options.workers = 2;
-    run.options.schedule = "1f1b";
-    run.options.checkpoint = WEIR_CHECKPOINT_NEVER;
-    how = (struct threads_options){.seed = test_random_u64(), .delay = 20};
-}
-
-/* The rank's stage fails once there. */
-static void fail_on_rank(uint32_t rank, enum weir_phase phase, uint32_t micro_batch) {
-    ranks[rank].model.failure.armed = true;
-    ranks[rank].model.failure.phase = phase;
-    ranks[rank].model.failure.stage = rank;
-    ranks[rank].model.failure.micro_batch = micro_batch;
-    ranks[rank].model.failure.status = 77;
-}
-
-/* One step that fails on a rank, and then the same again. */
-static int fail_and_repeat(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
-    struct weir_pipe *pipe = NULL;
-    rank->options.world = world;
-    int status = weir_pipe_new(&rank->options, NULL, &pipe);
-    if (status != WEIR_OK) return status;
-    for (uint32_t k = 0; k < 2; k++) {
-        struct weir_step step = step_number(rank, 0);
-        rank->statuses[k] = weir_pipe_step(pipe, &step, &rank->results[k]);
-        rank->model.failure.armed = false;
-    }
-    weir_pipe_destroy(pipe);
-    return WEIR_OK;
-}
-
 static void fail_in(uint32_t rank, enum weir_phase phase) {
-    choose_pair();
-    open_ranks(2);
-    fail_on_rank(rank, phase, phase == WEIR_NORM ? 0 : 2);
-    EXPECT_STATUS(run_ranks(2, fail_and_repeat), WEIR_OK);
+    engine_ranks_choose(&all, 2, 1);
+    engine_ranks_open(&all, 2);
+    engine_rank_fails(&all.ranks[rank], phase, rank, phase == WEIR_NORM ? 0 : 2);
+    EXPECT_STATUS(engine_ranks_run(&all, 2, engine_rank_repeat), WEIR_OK);
     for (uint32_t r = 0; r < 2; r++) {
-        EXPECT_STATUS(ranks[r].statuses[0], 77);
-        EXPECT_EQ_INT(ranks[r].results[0].error.stage, (int)rank);
-        EXPECT_EQ_INT(ranks[r].results[0].error.phase, (int)phase);
-        EXPECT(!ranks[r].results[0].updated);
-        EXPECT_STATUS(ranks[r].statuses[1], WEIR_OK);
-        EXPECT(ranks[r].results[1].updated);
+        EXPECT_STATUS(all.ranks[r].statuses[0], 77);
+        EXPECT_EQ_INT(all.ranks[r].results[0].error.stage, (int)rank);
+        EXPECT_EQ_INT(all.ranks[r].results[0].error.phase, (int)phase);
+        EXPECT(!all.ranks[r].results[0].updated);
+        EXPECT_STATUS(all.ranks[r].statuses[1], WEIR_OK);
+        EXPECT(all.ranks[r].results[1].updated);
     }
-    EXPECT_CONTAINS(ranks[1 - rank].results[0].error.message, rank == 0 ? "rank 0" : "rank 1");
-    EXPECT_EQ_BYTES(&ranks[0].results[1].loss, &ranks[1].results[1].loss, sizeof(double));
-    close_ranks(2);
+    EXPECT_CONTAINS(all.ranks[1 - rank].results[0].error.message, rank == 0 ? "rank 0" : "rank 1");
+    EXPECT_EQ_BYTES(&all.ranks[0].results[1].loss, &all.ranks[1].results[1].loss, sizeof(double));
+    engine_ranks_close(&all, 2);
 }
 
 /* Behind the norms it is too late for the others to be as before: all know that. */
 static void test_an_update_that_fails_tears_all_ranks(void) {
     for (uint32_t rank = 0; rank < 2 && !test_has_failed(); rank++) {
-        choose_pair();
-        open_ranks(2);
-        fail_on_rank(rank, WEIR_UPDATE, 0);
-        EXPECT_STATUS(run_ranks(2, fail_and_repeat), WEIR_OK);
+        engine_ranks_choose(&all, 2, 1);
+        engine_ranks_open(&all, 2);
+        engine_rank_fails(&all.ranks[rank], WEIR_UPDATE, rank, 0);
+        EXPECT_STATUS(engine_ranks_run(&all, 2, engine_rank_repeat), WEIR_OK);
         for (uint32_t r = 0; r < 2; r++) {
-            EXPECT_STATUS(ranks[r].statuses[0], WEIR_ERR_TORN);
-            EXPECT(!ranks[r].results[0].updated);
-            EXPECT_STATUS(ranks[r].statuses[1], WEIR_OK);
+            EXPECT_STATUS(all.ranks[r].statuses[0], WEIR_ERR_TORN);
+            EXPECT(!all.ranks[r].results[0].updated);
+            EXPECT_STATUS(all.ranks[r].statuses[1], WEIR_OK);
         }
-        EXPECT_CONTAINS(ranks[1 - rank].results[0].error.message, "update failed on rank");
-        close_ranks(2);
+        EXPECT_CONTAINS(all.ranks[1 - rank].results[0].error.message, "update failed on rank");
+        engine_ranks_close(&all, 2);
     }
 }
 
@@ -261,44 +83,29 @@ static void test_a_failure_is_told_on_all_ranks_and_no_parameter_changes(void) {
 
 /* ---- what cannot be ---- */
 
-static int build(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
-    struct weir_pipe *pipe = NULL;
-    struct weir_faults faults = WEIR_FAULTS_INIT;
-    faults.allocator = test_allocator();
-    rank->options.world = world;
-    rank->statuses[0] = weir_pipe_new(&rank->options, &faults, &pipe);
-    if (faults.kept > 0)
-        snprintf(rank->results[0].error.message, sizeof rank->results[0].error.message, "%s",
-                 faults.lines[faults.kept - 1]);
-    weir_faults_clean_up(&faults);
-    weir_pipe_destroy(pipe);
-    return WEIR_OK;
-}
-
 static void expect_refused(uint32_t rank, int status, const char *part) {
-    EXPECT_STATUS(ranks[rank].statuses[0], status);
-    EXPECT_CONTAINS(ranks[rank].results[0].error.message, part);
+    EXPECT_STATUS(all.ranks[rank].built, status);
+    EXPECT_CONTAINS(all.ranks[rank].said, part);
 }
 
 static void test_ranks_that_build_different_pipes_are_refused(void) {
-    choose_pair();
-    open_ranks(2);
-    ranks[1].options.clip_norm = 0.5;
-    EXPECT_STATUS(run_ranks(2, build), WEIR_OK);
+    engine_ranks_choose(&all, 2, 1);
+    engine_ranks_open(&all, 2);
+    all.ranks[1].options.clip_norm = 0.5;
+    EXPECT_STATUS(engine_ranks_run(&all, 2, engine_rank_try), WEIR_OK);
     expect_refused(0, WEIR_ERR_CONFIG, "different pipes");
     expect_refused(1, WEIR_ERR_CONFIG, "different pipes");
-    close_ranks(2);
+    engine_ranks_close(&all, 2);
 }
 
 static void test_what_one_rank_refuses_all_do(void) {
-    choose_pair();
-    open_ranks(2);
-    ranks[1].options.chunks = 0;
-    EXPECT_STATUS(run_ranks(2, build), WEIR_OK);
+    engine_ranks_choose(&all, 2, 1);
+    engine_ranks_open(&all, 2);
+    all.ranks[1].options.chunks = 0;
+    EXPECT_STATUS(engine_ranks_run(&all, 2, engine_rank_try), WEIR_OK);
     expect_refused(0, WEIR_ERR_PEER, "rank 1: chunks must be at least 1");
     expect_refused(1, WEIR_ERR_CONFIG, "chunks must be at least 1");
-    close_ranks(2);
+    engine_ranks_close(&all, 2);
 }
 
 /* No rank waits for one that has no memory. */
@@ -306,35 +113,36 @@ static void test_any_allocation_that_fails_on_a_rank_ends_all(void) {
     bool fired = true;
     for (uint64_t k = 1; fired && !test_has_failed(); k++) {
         struct engine_scarce scarce;
-        choose_pair();
-        how.no_launcher = true;
-        open_ranks(2);
+        engine_ranks_choose(&all, 2, 1);
+        all.how.no_launcher = true;
+        engine_ranks_open(&all, 2);
         engine_scarce_init(&scarce, k);
-        ranks[k % 2].options.allocator = &scarce.allocator;
-        EXPECT_STATUS(run_ranks(2, build), WEIR_OK);
+        all.ranks[k % 2].options.allocator = &scarce.allocator;
+        EXPECT_STATUS(engine_ranks_run(&all, 2, engine_rank_try), WEIR_OK);
         fired = engine_scarce_fired(&scarce);
-        EXPECT_STATUS(ranks[k % 2].statuses[0], fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
-        EXPECT_STATUS(ranks[1 - k % 2].statuses[0], fired ? WEIR_ERR_PEER : WEIR_OK);
-        close_ranks(2);
+        EXPECT_STATUS(all.ranks[k % 2].built, fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
+        EXPECT_STATUS(all.ranks[1 - k % 2].built, fired ? WEIR_ERR_PEER : WEIR_OK);
+        engine_ranks_close(&all, 2);
         if (test_has_failed()) printf("allocation %llu\n", (unsigned long long)k);
     }
 }
 
 static void test_more_ranks_than_workers_are_refused(void) {
-    choose_pair();
-    open_ranks(3);
-    EXPECT_STATUS(run_ranks(3, build), WEIR_OK);
+    engine_ranks_choose(&all, 2, 1);
+    engine_ranks_open(&all, 3);
+    EXPECT_STATUS(engine_ranks_run(&all, 3, engine_rank_try), WEIR_OK);
     for (uint32_t r = 0; r < 3; r++) expect_refused(r, WEIR_ERR_CONFIG, "2 workers for 3 ranks");
-    close_ranks(3);
+    engine_ranks_close(&all, 3);
 }
 
 /* Rank 1 talks of something else, in as many bytes. */
 static int gather_or_talk(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
+    struct engine_rank *rank = &((struct engine_rank *)context)[world->rank];
     uint64_t number = 1;
     if (world->rank == 0) {
-        rank->statuses[0] = weir__world_gather(world, test_allocator(), &number, sizeof number,
-                                               &rank->results[0].error);
+        struct weir_error error = {0};
+        rank->built = weir__world_gather(world, test_allocator(), &number, sizeof number, &error);
+        snprintf(rank->said, sizeof rank->said, "%s", error.message);
         return WEIR_OK;
     }
     uint32_t tag = weir__talk_tag(WEIR__TALK_PLACE, sizeof number);
@@ -344,12 +152,12 @@ static int gather_or_talk(void *context, struct weir_world *world) {
 }
 
 static void test_a_gather_that_meets_something_else_says_so(void) {
-    choose_pair();
-    open_ranks(2);
-    how.keeps_faults = true; /* its own message may be on its way when it fails */
-    EXPECT_STATUS(run_ranks(2, gather_or_talk), WEIR_OK);
+    engine_ranks_choose(&all, 2, 1);
+    engine_ranks_open(&all, 2);
+    all.how.keeps_faults = true; /* its own message may be on its way when it fails */
+    EXPECT_STATUS(engine_ranks_run(&all, 2, gather_or_talk), WEIR_OK);
     expect_refused(0, WEIR_ERR_PEER, "another rank is at something else");
-    close_ranks(2);
+    engine_ranks_close(&all, 2);
 }
 
 /* ---- a world that fails ---- */
@@ -358,8 +166,8 @@ static _Atomic uint32_t actions_named; /* that waited when a step failed */
 
 /* Whatever fails, everybody ends, and with a reason. */
 static int train_on(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
-    int status = train(context, world);
+    struct engine_rank *rank = &((struct engine_rank *)context)[world->rank];
+    int status = engine_rank_train(context, world);
     if (rank->done > 0 && rank->statuses[rank->done - 1] != WEIR_OK)
         EXPECT(rank->results[rank->done - 1].error.message[0] != '\0');
     if (rank->done > 0 && rank->results[rank->done - 1].error.stage >= 0)
@@ -370,19 +178,16 @@ static int train_on(void *context, struct weir_world *world) {
 static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
     bool fired = true;
     for (uint32_t k = 1; fired && !test_has_failed(); k += 1 + k / 8) {
-        choose_pair();
-        how.fail_rank = k % 2;
-        how.fail_call = k;
-        how.ranks = 2;
-        open_ranks(2);
-        struct threads_world *world = threads_world_new(&how);
-        int status = threads_world_run(world, train_on, ranks);
-        fired = threads_world_fired(world);
+        engine_ranks_choose(&all, 2, 1);
+        all.how.fail_rank = k % 2;
+        all.how.fail_call = k;
+        engine_ranks_open(&all, 2);
+        int status = engine_ranks_run(&all, 2, train_on);
+        fired = all.fired;
         bool torn = status == WEIR_ERR_TORN; /* behind the updates nobody knows others' */
         if (!torn) EXPECT_STATUS(status, fired ? WEIR_ERR_PEER : WEIR_OK);
         EXPECT(fired || !torn);
-        threads_world_destroy(world);
-        close_ranks(2);
+        engine_ranks_close(&all, 2);
     }
     EXPECT(atomic_load(&actions_named) > 0);
 }
@@ -448,7 +253,7 @@ static struct broken_world broken_world;
 
 static int train_on_broken(void *context, struct weir_world *world) {
     struct broken_world *broken = &broken_world;
-    if (world->rank == 0) return train(context, world);
+    if (world->rank == 0) return engine_rank_train(context, world);
     broken->whole = world;
     broken->world = *world;
     broken->calls = *world->calls;
@@ -460,22 +265,22 @@ static int train_on_broken(void *context, struct weir_world *world) {
     broken->calls.reason = reason_of_broken;
     broken->world.calls = &broken->calls;
     broken->world.context = broken;
-    return train(context, &broken->world);
+    return engine_rank_train(context, &broken->world);
 }
 
 static void test_memory_stays_until_no_message_can_come(void) {
     uint32_t cancelled = 0, k = 1;
     for (bool fired = true; fired && !test_has_failed(); k += 1 + k / 8) {
-        choose_pair();
-        how.keeps_faults = true; /* what is left under way is one */
+        engine_ranks_choose(&all, 2, 1);
+        all.how.keeps_faults = true; /* what is left under way is one */
         broken_world = (struct broken_world){.tests_left = k};
-        open_ranks(2);
-        int status = run_ranks(2, train_on_broken);
+        engine_ranks_open(&all, 2);
+        int status = engine_ranks_run(&all, 2, train_on_broken);
         fired = broken_world.tests_left == 0;
         EXPECT((status != WEIR_OK) == fired);
         EXPECT_EQ_UINT(broken_world.lost, 0);
         cancelled += broken_world.cancelled;
-        close_ranks(2);
+        engine_ranks_close(&all, 2);
     }
     EXPECT(cancelled > 0 && k > 2);
 }
@@ -484,27 +289,26 @@ static void test_memory_stays_until_no_message_can_come(void) {
 static void test_numbers_that_are_of_something_else_are_an_error(void) {
     uint32_t k = 1;
     for (bool fired = true; fired && !test_has_failed(); k++) {
-        choose_pair();
-        how.keeps_faults = true;
+        engine_ranks_choose(&all, 2, 1);
+        all.how.keeps_faults = true;
         broken_world = (struct broken_world){.tests_left = UINT32_MAX, .sends_left = k};
-        open_ranks(2);
-        int status = run_ranks(2, train_on_broken);
+        engine_ranks_open(&all, 2);
+        int status = engine_ranks_run(&all, 2, train_on_broken);
         fired = broken_world.sends_left == 0;
         bool told = status == WEIR_ERR_PEER || status == WEIR_ERR_TORN;
         if (!EXPECT(told == fired)) printf("message %u: %s\n", k, weir_status_text(status));
-        close_ranks(2);
+        engine_ranks_close(&all, 2);
     }
-    EXPECT(k > 3 * STEPS);
+    EXPECT(k > 3 * ENGINE_STEPS);
 }
 
 /* A rank that makes other calls than the rest is found out, not waited for. */
 static int differ(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
+    struct engine_rank *rank = &((struct engine_rank *)context)[world->rank];
     struct weir_pipe *pipe = NULL;
-    rank->options.world = world;
-    int status = weir_pipe_new(&rank->options, NULL, &pipe);
+    int status = engine_rank_build(rank, world, &pipe);
     if (status != WEIR_OK) return status;
-    struct weir_step step = step_number(rank, 0);
+    struct weir_step step = engine_ranks_step(&all, &rank->seen[0], 0);
     rank->statuses[0] = world->rank == 0 ? weir_pipe_step(pipe, &step, &rank->results[0])
                                          : weir_pipe_infer(pipe, &step, &rank->results[0]);
     weir_pipe_destroy(pipe);
@@ -512,32 +316,31 @@ static int differ(void *context, struct weir_world *world) {
 }
 
 static void test_other_calls_on_a_rank_are_an_error_and_no_wrong_number(void) {
-    choose_pair();
-    how.keeps_faults = true; /* what is left under way is one */
-    open_ranks(2);
-    EXPECT_STATUS(run_ranks(2, differ), WEIR_ERR_PEER);
-    EXPECT_STATUS(ranks[1].statuses[0], WEIR_ERR_PEER);
-    EXPECT_CONTAINS(ranks[1].results[0].error.message, "not that of the plan");
-    close_ranks(2);
+    engine_ranks_choose(&all, 2, 1);
+    all.how.keeps_faults = true; /* what is left under way is one */
+    engine_ranks_open(&all, 2);
+    EXPECT_STATUS(engine_ranks_run(&all, 2, differ), WEIR_ERR_PEER);
+    EXPECT_STATUS(all.ranks[1].statuses[0], WEIR_ERR_PEER);
+    EXPECT_CONTAINS(all.ranks[1].results[0].error.message, "not that of the plan");
+    engine_ranks_close(&all, 2);
 }
 
 /* ---- further row counts, accumulation, flags ---- */
 
 static int accumulate(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
+    struct engine_rank *rank = &((struct engine_rank *)context)[world->rank];
     struct weir_pipe *pipe = NULL;
-    rank->options.world = world;
-    int status = weir_pipe_new(&rank->options, NULL, &pipe);
+    int status = engine_rank_build(rank, world, &pipe);
     if (status != WEIR_OK) return status;
     for (uint32_t k = 0; k < 2 && status == WEIR_OK; k++) {
-        struct weir_step step = step_number(rank, 0);
+        struct weir_step step = engine_ranks_step(&all, &rank->seen[0], 0);
         step.accumulate_first = k == 0;
         step.accumulate_last = k == 1;
         step.flags = UINT32_C(1) << (2 * k + world->rank);
         status = weir_pipe_step(pipe, &step, &rank->results[k]);
     }
     if (status == WEIR_OK) status = weir_pipe_prepare(pipe, 5, NULL);
-    struct weir_step few = step_number(rank, 0);
+    struct weir_step few = engine_ranks_step(&all, &rank->seen[0], 0);
     few.rows = 5;
     if (status == WEIR_OK) status = weir_pipe_step(pipe, &few, &rank->results[2]);
     if (status == WEIR_OK) status = weir_pipe_infer(pipe, &few, &rank->results[3]);
@@ -546,22 +349,22 @@ static int accumulate(void *context, struct weir_world *world) {
 }
 
 static void test_accumulation_other_rows_and_flags_reach_all_ranks(void) {
-    struct weir_step_result alone[STEPS];
-    choose_pair();
-    open_ranks(1);
-    EXPECT_STATUS(run_ranks(1, accumulate), WEIR_OK);
-    memcpy(alone, ranks[0].results, sizeof alone);
-    close_ranks(1);
-    open_ranks(2);
-    EXPECT_STATUS(run_ranks(2, accumulate), WEIR_OK);
+    struct weir_step_result alone[ENGINE_STEPS];
+    engine_ranks_choose(&all, 2, 1);
+    engine_ranks_open(&all, 1);
+    EXPECT_STATUS(engine_ranks_run(&all, 1, accumulate), WEIR_OK);
+    memcpy(alone, all.ranks[0].results, sizeof alone);
+    engine_ranks_close(&all, 1);
+    engine_ranks_open(&all, 2);
+    EXPECT_STATUS(engine_ranks_run(&all, 2, accumulate), WEIR_OK);
     for (uint32_t r = 0; r < 2; r++) {
         for (uint32_t k = 0; k < 4; k++)
-            EXPECT_EQ_BYTES(&ranks[r].results[k].loss, &alone[k].loss, sizeof(double));
-        EXPECT(!ranks[r].results[0].updated && ranks[r].results[1].updated);
-        EXPECT_EQ_UINT(ranks[r].results[0].flags, 3);
-        EXPECT_EQ_UINT(ranks[r].results[1].flags, 12);
+            EXPECT_EQ_BYTES(&all.ranks[r].results[k].loss, &alone[k].loss, sizeof(double));
+        EXPECT(!all.ranks[r].results[0].updated && all.ranks[r].results[1].updated);
+        EXPECT_EQ_UINT(all.ranks[r].results[0].flags, 3);
+        EXPECT_EQ_UINT(all.ranks[r].results[1].flags, 12);
     }
-    close_ranks(2);
+    engine_ranks_close(&all, 2);
 }
 
 /* ---- what rank 0 shows ---- */
@@ -585,15 +388,14 @@ static void look_at_trace(struct weir_pipe *pipe) {
 }
 
 static int step_and_show(void *context, struct weir_world *world) {
-    struct rank *rank = &((struct rank *)context)[world->rank];
+    struct engine_rank *rank = &((struct engine_rank *)context)[world->rank];
     struct weir_pipe *pipe = NULL;
     struct weir_step_report report;
-    rank->options.world = world;
-    int status = weir_pipe_new(&rank->options, NULL, &pipe);
+    int status = engine_rank_build(rank, world, &pipe);
     if (status != WEIR_OK) return status;
     if (world->rank == 0) shown.begin = weir__now_ns();
-    for (uint32_t k = 0; k < STEPS && status == WEIR_OK; k++) {
-        struct weir_step step = step_number(rank, k);
+    for (uint32_t k = 0; k < ENGINE_STEPS && status == WEIR_OK; k++) {
+        struct weir_step step = engine_ranks_step(&all, &rank->seen[k], k);
         status = weir_pipe_step(pipe, &step, &rank->results[k]);
     }
     if (world->rank == 0) shown.end = weir__now_ns();
@@ -622,20 +424,20 @@ static void expect_causal(uint64_t error) {
 }
 
 static void show_on(uint32_t ranks_per_host) {
-    choose_pair();
-    run.options.trace_actions = EVENTS_MAX;
-    how.ranks_per_host = ranks_per_host;
+    engine_ranks_choose(&all, 2, 1);
+    all.run.options.trace_actions = EVENTS_MAX;
+    all.how.ranks_per_host = ranks_per_host;
     memset(&shown, 0, sizeof shown);
-    open_ranks(2);
-    EXPECT_STATUS(run_ranks(2, step_and_show), WEIR_OK);
-    close_ranks(2);
+    engine_ranks_open(&all, 2);
+    EXPECT_STATUS(engine_ranks_run(&all, 2, step_and_show), WEIR_OK);
+    engine_ranks_close(&all, 2);
     EXPECT_STATUS(shown.reports[0], WEIR_OK);
     EXPECT_STATUS(shown.reports[1], WEIR_ERR_NOT_FOUND);
     EXPECT_STATUS(shown.place_of_other, WEIR_ERR_NOT_FOUND);
     for (uint32_t w = 0; w < 2; w++) {
         EXPECT_EQ_UINT(shown.places[w].rank, w);
-        EXPECT_EQ_UINT(shown.counts[w], STEPS * (4 * 2 + 2)); /* F and B, N and U */
-        EXPECT_EQ_UINT(shown.events[w][shown.counts[w] - 1].step, STEPS);
+        EXPECT_EQ_UINT(shown.counts[w], ENGINE_STEPS * (4 * 2 + 2)); /* F and B, N and U */
+        EXPECT_EQ_UINT(shown.events[w][shown.counts[w] - 1].step, ENGINE_STEPS);
     }
     EXPECT_EQ_STR(shown.places[1].host, ranks_per_host == 1 ? "host-1" : "host-0");
     EXPECT((shown.places[1].clock_error_ns > 0) == (ranks_per_host == 1));
