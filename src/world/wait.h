@@ -19,6 +19,7 @@ enum weir__talk {
     WEIR__TALK_EVENTS,
     WEIR__TALK_PLACE,
     WEIR__TALK_PAIR, /**< number: the lane */
+    WEIR__TALK_TWIN, /**< of two replicas; number: the worker */
     WEIR__TALK_LINK, /**< stays the last */
     WEIR__TALK_KINDS
 };

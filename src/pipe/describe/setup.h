@@ -105,24 +105,43 @@ static inline bool weir__setup_hops(const struct weir__setup *setup, uint32_t re
     uint32_t memory = weir__setup_device(setup, source).memory;
     return memory < 64 && (setup->reach[reader] >> memory & 1) == 0;
 }
-/** The GPU of a worker; 0: it has none. */
-static inline uint64_t weir__setup_gpu(const struct weir__setup *setup, uint32_t worker,
-                                       uint32_t workers) {
-    uint32_t memory = weir__setup_device(setup, worker).memory;
+/** A worker of a replica. */
+struct weir__seat {
+    uint32_t replica, worker;
+};
+/** What the rank of a seat has; where ranks have met. */
+static inline const struct weir__rank_gpus *weir__setup_gpus_of(const struct weir__setup *setup,
+                                                                struct weir__seat seat,
+                                                                uint32_t workers) {
     assert(setup->gpus != NULL && setup->options.world != NULL);
-    const struct weir__rank_gpus *of = &setup->gpus[weir__setup_rank(setup, worker, workers)];
+    uint32_t ranks = setup->options.world->rank_count / weir__replicas(&setup->options);
+    return &setup->gpus[seat.replica * ranks + weir__setup_rank(setup, seat.worker, workers)];
+}
+/** The GPU there; 0: it has none. */
+static inline uint64_t weir__setup_gpu(const struct weir__setup *setup, struct weir__seat seat,
+                                       uint32_t workers) {
+    uint32_t memory = weir__setup_device(setup, seat.worker).memory;
+    const struct weir__rank_gpus *of = weir__setup_gpus_of(setup, seat, workers);
     return memory == 0 || memory > of->count ? 0 : of->keys[of->first + memory - 1];
 }
-/** Whether what crosses between two workers of different ranks goes by NCCL: both have GPUs, which
- * are not one, and the same NCCL. As far as known, before ranks have met: then GPUs do. */
-static inline bool weir__setup_by_nccl(const struct weir__setup *setup, uint32_t a, uint32_t b,
-                                       uint32_t workers) {
-    bool gpus = weir__setup_device(setup, a).memory > 0 && weir__setup_device(setup, b).memory > 0;
+/** Whether what goes between two seats of different ranks goes by NCCL: both have GPUs, which are
+ * not one, and the same NCCL. As far as known, before ranks have met: then GPUs do. */
+static inline bool weir__setup_joins(const struct weir__setup *setup, struct weir__seat a,
+                                     struct weir__seat b, uint32_t workers) {
+    bool gpus = weir__setup_device(setup, a.worker).memory > 0 &&
+                weir__setup_device(setup, b.worker).memory > 0;
     if (setup->gpus == NULL || !gpus) return gpus;
-    const struct weir__rank_gpus *of = &setup->gpus[weir__setup_rank(setup, a, workers)];
-    const struct weir__rank_gpus *other = &setup->gpus[weir__setup_rank(setup, b, workers)];
+    const struct weir__rank_gpus *of = weir__setup_gpus_of(setup, a, workers);
+    const struct weir__rank_gpus *other = weir__setup_gpus_of(setup, b, workers);
     return of->nccl > 0 && of->nccl == other->nccl &&
            weir__setup_gpu(setup, a, workers) != weir__setup_gpu(setup, b, workers);
+}
+/** The same of two workers of this replica. */
+static inline bool weir__setup_by_nccl(const struct weir__setup *setup, uint32_t a, uint32_t b,
+                                       uint32_t workers) {
+    uint32_t own = weir__replica(&setup->options);
+    return weir__setup_joins(setup, (struct weir__seat){own, a}, (struct weir__seat){own, b},
+                             workers);
 }
 /** Whether input k is in a mask like inputs_kept. */
 static inline bool weir__input_bit(uint64_t mask, uint32_t k) {

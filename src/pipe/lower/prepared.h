@@ -279,6 +279,11 @@ int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir_
 void weir__prepared_sums(struct weir__row_plan *prepared, const struct weir__setup *setup);
 /** Arrivals of each stage that learns; likewise. */
 void weir__prepared_arrivals(struct weir__row_plan *prepared, const struct weir__setup *setup);
+/** Of messages between a worker's stages and those of another replica that pass through slots of
+ * pinned memory: what one holds; longer ones go in pieces. 0: there are no messages. */
+size_t weir__prepared_replica_slot(const struct weir__row_plan *prepared,
+                                   const struct weir__setup *setup, uint32_t worker,
+                                   uint32_t replica);
 /** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
 int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__setup *setup,
                          const double *start, const double *end);

@@ -133,6 +133,36 @@ static size_t slice_bytes(const struct weir__setup *setup, const struct weir_sta
     return sum;
 }
 
+/* The longest slice that either of the two replicas has. */
+static size_t longest_slice(const struct weir__setup *setup, const struct weir_stage *stage,
+                            uint32_t replica) {
+    const uint32_t both[] = {replica, weir__replica(&setup->options)};
+    size_t most = 0, begin, end;
+    for (uint32_t k = 0; k < stage->section_count; k++) {
+        for (uint32_t i = 0; i < 2; i++) {
+            weir_section_slice(&stage->sections[k], weir__replicas(&setup->options), both[i],
+                               &begin, &end);
+            if (end - begin > most) most = end - begin;
+        }
+    }
+    return most;
+}
+
+size_t weir__prepared_replica_slot(const struct weir__row_plan *prepared,
+                                   const struct weir__setup *setup, uint32_t worker,
+                                   uint32_t replica) {
+    size_t most = 0;
+    assert(replica != weir__replica(&setup->options));
+    for (uint32_t s = 0; prepared->arrivals != NULL && s < prepared->table->stage_count; s++) {
+        bool learns = prepared->arrivals[s].gradient != WEIR__NO_ACTION;
+        if (!learns || prepared->stage_worker[s] != worker) continue;
+        size_t bytes = longest_slice(setup, &setup->stages[s].stage, replica);
+        if (bytes > most) most = bytes;
+    }
+    if (most > WEIR__HOP_PIECE_BYTES) return WEIR__HOP_PIECE_BYTES;
+    return (most + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+}
+
 static void note_action(struct weir__arrivals *arrivals, const struct weir_action *action,
                         uint32_t number) {
     if (is_gradient(action)) arrivals->gradient = number;

@@ -71,6 +71,20 @@ static bool add_ports(const struct weir__setup *setup, struct weir__row_plan *co
     return fits;
 }
 
+/* Between replicas, whatever the row count. */
+static bool add_replicas(const struct weir__setup *setup, const struct weir__row_plan *p,
+                         uint32_t worker, struct weir_plan_pinned *pinned) {
+    uint32_t own = weir__replica(&setup->options), workers = p->table->worker_count;
+    bool fits = true;
+    for (uint32_t r = 0; r < weir__replicas(&setup->options); r++) {
+        const struct weir__seat seat = {own, worker}, other = {r, worker};
+        if (r == own || weir__setup_joins(setup, seat, other, workers)) continue;
+        size_t slots = WEIR__PORT_SLOTS * weir__prepared_replica_slot(p, setup, worker, r);
+        fits = fits && add_pages(&pinned->hops, slots) && add_pages(&pinned->hops, slots);
+    }
+    return fits;
+}
+
 static bool fill_worker(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
                         uint32_t count, uint32_t worker, struct weir_plan_pinned *pinned) {
     assert(count > 0 && worker < prepared[0]->table->worker_count);
@@ -88,7 +102,8 @@ static bool fill_worker(const struct weir__setup *setup, struct weir__row_plan *
         }
         fits = fits && add_pages(&pinned->hops, WEIR__HOP_SLOTS * slot);
     }
-    return fits && add_ports(setup, prepared, count, worker, pinned);
+    return fits && add_ports(setup, prepared, count, worker, pinned) &&
+           add_replicas(setup, prepared[0], worker, pinned);
 }
 
 int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__row_plan *const *prepared,

@@ -466,7 +466,8 @@ static int build(struct weir__row_plan *prepared, const struct weir__setup *setu
     struct weir__bound *bound = &prepared->bound;
     bound->ends = weir__pool_take(&prepared->pool, prepared->copy_count, sizeof *bound->ends);
     bound->streams = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
-    size_t ports = prepared->lane_count + 2 * (size_t)weir__replicas(&setup->options);
+    size_t ports = prepared->lane_count + 2 * (size_t)weir__replicas(&setup->options) *
+                                              (1 + (size_t)prepared->table->worker_count);
     bound->ports = weir__pool_take(&prepared->pool, ports, sizeof(void *));
     weir__ties_take(prepared, setup);
     if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;

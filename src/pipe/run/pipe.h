@@ -69,15 +69,17 @@ struct weir__hop {
 
 struct weir__nccl_pair;
 
-/** A lane's stream, owned by the worker to which it copies. Of a lane of ranks it is the end that
- * is here, on this worker's GPU: the stream sends or receives (pipe/run/ranks/crossings.c), and a
- * signal says that the message has left, or come to, the plan's memory. */
+/** A lane's stream, owned by the worker to which it copies. Of a lane of ranks, and of what goes
+ * between replicas, it is the end that is here, on this worker's GPU: the stream sends or receives
+ * (pipe/run/ranks/crossings.c), and a signal says that the message has left, or come to, the plan's
+ * memory. */
 struct weir__copy_stream {
     struct weir__copy_stream *next; /**< of the same worker */
-    uint32_t from;                  /**< a worker, or WEIR__FROM_CALLER; of a send, the receiver */
-    bool sends;                     /**< of ranks */
-    struct weir__nccl_pair *pair;   /**< of ranks: by NCCL; NULL: through the slots of `hop` */
-    struct weir__device *device;    /**< that copies */
+    uint32_t from;    /**< a worker, or WEIR__FROM_CALLER; of a send, the receiver … */
+    bool of_replicas; /**< … or the other replica */
+    bool sends;       /**< of ranks */
+    struct weir__nccl_pair *pair; /**< of ranks: by NCCL; NULL: through the slots of `hop` */
+    struct weir__device *device;  /**< that copies */
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in the lane */
     struct weir__hop hop;

@@ -16,9 +16,9 @@
  * When a step's last norm is known the ranks exchange numbers: squares, losses, and whether
  * anything failed before. So all of them judge alike, and a failure anywhere, before any update,
  * ends the step on all ranks. Replicas (weir_shared.h) are ranks with a plan each; messages between
- * those that have the same stages go by ports of no lane (replicas.c). A rank that fails
- * still sends, without bytes, and receives what is left of the step, so that the next step finds
- * the lanes empty.
+ * those that have the same stages go by ports of no lane (replicas.c): one for all CPUs, and one
+ * for each GPU, whose messages go as those of a lane do. A rank that fails still sends, without
+ * bytes, and receives what is left of the step, so that the next step finds the lanes empty.
  */
 #ifndef WEIR_RANKS_H
 #define WEIR_RANKS_H
@@ -27,7 +27,8 @@
 #include "pipe/run/run.h"
 #include "world/allreduce.h"
 
-/** A message between replicas: bytes of a block, behind an action of this rank's. */
+/** A message between replicas: bytes of a block, behind an action of this rank's, which on a GPU
+ * is the port's worker's. */
 struct weir__item {
     uint32_t block, action;
     size_t offset, bytes;
@@ -53,8 +54,9 @@ struct weir__port {
                          begun after a failure and have none */
 };
 
-/** A GPU's end of a lane of ranks, for one row count (crossings.c): the poll's, as the port. The
- * port's `ended` then says what its stream was given, and signals what has ended there. */
+/** A GPU's end of a lane of ranks, or between replicas, for one row count (crossings.c): the
+ * poll's, as the port. The port's `ended` then says what its stream was given, and signals what has
+ * ended there. */
 struct weir__crossing {
     struct weir__worker *worker;
     struct weir__copy_stream *stream;
@@ -91,7 +93,8 @@ struct weir__ranks {
     struct weir_request pulse;       /**< where a worker is on a GPU: a receive that never ends */
     bool pulsing;                    /**< it is under way */
     struct weir__nccl nccl;          /**< open where some crossing goes by it */
-    char exchange_text[256];         /**< for weir_pipe_exchange */
+    char exchange_text[256];         /**< for weir_pipe_exchange … */
+    bool slow;                       /**< … of two GPUs that do not exchange by NCCL */
 };
 
 /** Whether all ranks come with WEIR_OK, as weir__world_agree; and then what GPUs they have, and
@@ -100,12 +103,12 @@ struct weir__ranks {
  * blocks. */
 int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup, int status,
                        struct weir_faults *faults);
-/** Makes the pairs that a plan's lanes need and that are not there. Collective; blocks. */
+/** Makes the pairs that a plan's messages need and that are not there. Collective; blocks. */
 int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                         struct weir_faults *faults);
 
 /** Finds this rank's workers, when the first plan is there; `pipe->ranks` stays NULL without a
- * world. WEIR_ERR_CONFIG: fewer workers than ranks, or replicas on GPUs. */
+ * world. WEIR_ERR_CONFIG: fewer workers than ranks. */
 int weir__ranks_init(struct weir_pipe *pipe, struct weir_faults *faults);
 /** Ends what is under way with other ranks: before streams and memory go. */
 void weir__ranks_stop(struct weir_pipe *pipe);
@@ -148,9 +151,23 @@ int weir__ranks_end(struct weir_pipe *pipe, int status);
  * exchange have. */
 void weir__ranks_finish(struct weir_pipe *pipe);
 
-/** The end that a lane has on a GPU here: makes what its port has besides, and goes on with it. */
-int weir__crossing_prepare(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
-                           struct weir__port *port);
+/** A GPU's end of messages of ranks, in one direction: a stream of the worker's, which later plans
+ * find again (lanes/streams.c). */
+struct weir__rank_end {
+    struct weir__worker *worker;
+    uint32_t other;   /**< a worker, … */
+    bool of_replicas; /**< … or a replica */
+    bool sends, by_nccl;
+};
+int weir__rank_stream(struct weir_pipe *pipe, const struct weir__rank_end *end,
+                      struct weir__copy_stream **stream);
+/** A signal for each of `places`, and slots, if it has any, that `bytes` fit in. */
+int weir__rank_stream_grow(struct weir_pipe *pipe, struct weir__copy_stream *stream, size_t bytes,
+                           uint32_t places);
+
+/** What a port on a GPU has besides, once it has its messages; and goes on with them. */
+int weir__crossing_new(struct weir_pipe *pipe, struct weir__port *port, struct weir__worker *worker,
+                       struct weir__copy_stream *stream);
 int weir__crossing_go_on(struct weir_pipe *pipe, struct weir__port *port, uint32_t count,
                          struct weir_error *error);
 void weir__crossing_begin(struct weir__port *port);
@@ -163,14 +180,18 @@ void weir__ranks_abort(struct weir_pipe *pipe);
 int weir__port_check(const struct weir_pipe *pipe, const struct weir__port *port, uint32_t place,
                      const struct weir_arrival *arrival, size_t bytes, struct weir_error *error);
 uint32_t weir__port_tag(const struct weir_pipe *pipe, uint32_t place);
+/** What is sent or received in the plan's memory, but for whom it is. */
+struct weir_message weir__port_message(const struct weir_pipe *pipe, const struct weir__port *port,
+                                       uint32_t place);
 bool weir__port_may_begin(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place);
 bool weir__pipe_has_failed(struct weir_pipe *pipe);
 
 /** Merges two ranks' numbers, flags and failures of a step. */
 void weir__ranks_merge(unsigned char *own, const unsigned char *other, size_t bytes);
 
-/** Messages between replicas (replicas.c): makes their ports behind those of lanes; how many there
- * are in this step; whether the action before one has ended; and what it is. */
+/** Messages between replicas (replicas.c): makes their ports behind those of lanes, and their
+ * streams; how many there are in this step; whether the action before one has ended, or was given
+ * to its GPU; and what it is. */
 int weir__replicas_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan);
 uint32_t weir__replicas_wanted(const struct weir_pipe *pipe, const struct weir__port *port);
 bool weir__replicas_is_due(const struct weir_pipe *pipe, const struct weir__port *port,
@@ -180,10 +201,16 @@ double weir__replicas_start(const struct weir_pipe *pipe, const struct weir__por
                             uint32_t place);
 struct weir_message weir__replicas_message(const struct weir_pipe *pipe,
                                            const struct weir__port *port, uint32_t place);
-/** Before a norm: until all replicas' parts of own slices are there; then adds them up. A status of
- * combine. */
-void weir__replicas_wait(struct weir__run *run, const struct weir__call *call);
+/** Channels that they need, besides WEIR__REPLICA_CHANNEL. */
+uint32_t weir__replicas_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan);
+/** Before a norm: until all replicas' parts of own slices are there, or will be before it in its
+ * stream; then adds them up. Statuses of the device and of combine. */
+int weir__replicas_wait(struct weir__run *run, const struct weir__call *call);
 int weir__replicas_add(struct weir__run *run, const struct weir__call *call);
+/** What says that a GPU's parts have come by the k-th port between replicas, in a turn of signals;
+ * NULL: the stage's norm awaits nothing there, or no device. */
+struct weir__event *weir__replicas_signal(const struct weir__row_plan *plan, uint32_t stage,
+                                          uint32_t k, uint32_t turn);
 
 /** Polls until the gate is reached, or something fails. True if it was not yet. */
 bool weir__ranks_wait(struct weir__run *run, struct weir__gate *gate, uint32_t value);

@@ -273,7 +273,8 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     if (run->pipe->ranks != NULL && weir__writes(call->action.kind, WEIR__PARAMETERS))
         weir__ranks_wait_numbers(run);
     if (run->plan->arrivals != NULL && weir__writes(call->action.kind, WEIR__NORMS))
-        weir__replicas_wait(run, call);
+        status = weir__replicas_wait(run, call);
+    if (status != WEIR_OK) return status;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         status = weir__run_follow(run, run->worker->stream, &run->plan->waits[i]);
         if (status != WEIR_OK) return status;

@@ -4,7 +4,7 @@
  * asks when it has given its streams all of the next step and would only wait, or a reader of the
  * trace does before that. Until then events keep their times, for two steps take turns with them.
  */
-#include "pipe/run/run.h"
+#include "pipe/run/ranks.h"
 
 static struct weir__event *signal_of_copy(const struct weir__unstamped *of, uint32_t index) {
     const struct weir__prepared_copy *copy = &of->plan->copies[index];
@@ -46,6 +46,21 @@ static int last_of(const struct weir__unstamped *of, const struct weir__worker *
         if (ready <= *ns) continue;
         *ns = ready;
         *waited_for = weir__wait_for_whom(p, worker->index, &p->waits[i]);
+    }
+    return WEIR_OK;
+}
+
+/* The same of a norm's parts from other replicas, for which no worker of this one is named. */
+static int last_of_replicas(const struct weir__unstamped *of, const struct weir__call *call,
+                            uint64_t *ns) {
+    const struct weir__row_plan *p = of->plan;
+    bool awaits = weir__writes(call->action.kind, WEIR__NORMS);
+    for (uint32_t k = 0; awaits && k < p->bound.replica_ports; k++) {
+        struct weir__event *event = weir__replicas_signal(p, call->action.stage, k, of->turn);
+        uint64_t ready = 0;
+        int status = event == NULL ? WEIR_OK : event->device->calls->event_time(event, &ready);
+        if (status != WEIR_OK) return status;
+        if (ready > *ns) *ns = ready;
     }
     return WEIR_OK;
 }
@@ -115,7 +130,8 @@ static int stamp_action(const struct weir__unstamped *of, struct weir__worker *w
     uint64_t start = *before, end = 0;
     int32_t waited_for = -1;
     int status = last_of(of, worker, call, &start, &waited_for);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK || (status = last_of_replicas(of, call, &start)) != WEIR_OK)
+        return status;
     if ((status = signal->device->calls->event_time(signal, &end)) != WEIR_OK) return status;
     if (event->start > start) start = event->start;
     if (end < start) end = start;

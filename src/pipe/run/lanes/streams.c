@@ -104,27 +104,25 @@ static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
     return status;
 }
 
-/* The end that is here of a lane of ranks, where it is a GPU's. */
-static int find_rank_stream(struct weir_pipe *pipe, const struct weir__lane *lane,
-                            struct weir__copy_stream **stream) {
-    bool sends = weir__is_here(pipe, lane->from);
-    struct weir__worker *worker = &pipe->workers[sends ? lane->from : lane->worker];
-    uint32_t other = sends ? lane->worker : lane->from;
-    assert(lane->of_ranks && lane->from != WEIR__FROM_CALLER);
-    if (!weir__is_here(pipe, worker->index) || worker->device->calls->synchronous) return WEIR_OK;
+int weir__rank_stream(struct weir_pipe *pipe, const struct weir__rank_end *end,
+                      struct weir__copy_stream **stream) {
+    struct weir__worker *worker = end->worker;
+    assert(weir__is_here(pipe, worker->index) && !worker->device->calls->synchronous);
     for (struct weir__copy_stream *s = worker->rank_streams; s != NULL; s = s->next) {
-        if (s->from != other || s->sends != sends) continue;
+        if (s->from != end->other || s->sends != end->sends || s->of_replicas != end->of_replicas)
+            continue;
         *stream = s;
         return WEIR_OK;
     }
     struct weir__copy_stream *made = weir__pool_take(&pipe->setup.pool, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    made->from = other;
-    made->sends = sends;
+    made->from = end->other;
+    made->of_replicas = end->of_replicas;
+    made->sends = end->sends;
     made->device = worker->device;
     int status = made->device->calls->stream_new(made->device, &made->stream);
     if (status != WEIR_OK) return status;
-    if (!weir__setup_by_nccl(&pipe->setup, lane->worker, lane->from, pipe->worker_count)) {
+    if (!end->by_nccl) {
         made->hop.device = made->device;
         made->hop.slot_count = WEIR__PORT_SLOTS;
     }
@@ -133,14 +131,27 @@ static int find_rank_stream(struct weir_pipe *pipe, const struct weir__lane *lan
     return WEIR_OK;
 }
 
-/* A signal for each message, and slots that the largest fits in. */
-static int grow_rank_stream(struct weir_pipe *pipe, const struct weir__prepared_copy *copy,
-                            struct weir__copy_stream *stream) {
+int weir__rank_stream_grow(struct weir_pipe *pipe, struct weir__copy_stream *stream, size_t bytes,
+                           uint32_t places) {
     struct weir__hop *hop = &stream->hop;
-    assert(copy->bytes > 0 && copy->unit != WEIR__NO_COPY);
-    if (hop->device != NULL && copy->bytes > hop->wanted_bytes)
-        hop->wanted_bytes = (copy->bytes + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
-    return grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
+    if (hop->device != NULL && bytes > hop->wanted_bytes)
+        hop->wanted_bytes = (bytes + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+    return grow_signals(pipe, stream->device, places, &stream->signals);
+}
+
+/* The end that is here of a lane of ranks, where it is a GPU's. */
+static int find_rank_stream(struct weir_pipe *pipe, const struct weir__lane *lane,
+                            struct weir__copy_stream **stream) {
+    assert(lane->of_ranks && lane->from != WEIR__FROM_CALLER);
+    bool sends = weir__is_here(pipe, lane->from);
+    struct weir__rank_end end = {
+        .worker = &pipe->workers[sends ? lane->from : lane->worker],
+        .other = sends ? lane->worker : lane->from,
+        .sends = sends,
+        .by_nccl = weir__setup_by_nccl(&pipe->setup, lane->worker, lane->from, pipe->worker_count)};
+    bool here = weir__is_here(pipe, end.worker->index);
+    if (!here || end.worker->device->calls->synchronous) return WEIR_OK;
+    return weir__rank_stream(pipe, &end, stream);
 }
 
 static int prepare_worker(struct weir_pipe *pipe, const struct weir__row_plan *prepared,
@@ -181,7 +192,8 @@ static int prepare_copy(struct weir_pipe *pipe, struct weir__row_plan *prepared,
     if (copy->lane == WEIR__NO_LANE || copy->unit != i) return WEIR_OK;
     struct weir__copy_stream *stream = prepared->bound.streams[copy->lane];
     if (stream == NULL) return WEIR_OK;
-    if (weir__is_message(prepared, copy)) return grow_rank_stream(pipe, copy, stream);
+    if (weir__is_message(prepared, copy))
+        return weir__rank_stream_grow(pipe, stream, copy->bytes, copy->place + 1);
     drop_own_waits(prepared, i);
     int status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
     if (status != WEIR_OK) return status;
@@ -199,7 +211,7 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepare
     /* the last of a lane first: it has the highest place */
     for (uint32_t i = prepared->copy_count; i-- > 0;)
         if ((status = prepare_copy(pipe, prepared, i)) != WEIR_OK) return status;
-    return WEIR_OK;
+    return weir__replicas_prepare(pipe, prepared);
 }
 
 static void drop_hop(struct weir__hop *hop, struct weir__device *device) {

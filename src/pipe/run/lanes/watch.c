@@ -3,7 +3,7 @@
  * its line's end early and waits there for all of it, or waits for a gate of such a worker. So only
  * the watchdog can see which action hangs. It looks at the first action of every line that is not
  * done: if all that it waits for is done, it runs. */
-#include "pipe/run/pipe.h"
+#include "pipe/run/ranks.h"
 
 /* A failure counts as not done: the worker will find it, and end there. */
 static bool is_done(struct weir__event *event) {
@@ -33,6 +33,18 @@ static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_
             over = is_done(weir__signal(&from->signals, wait->count - 1, pipe->command.turn));
     }
     return over;
+}
+
+/* Of a norm: whether all replicas' parts have come. */
+static bool have_come(const struct weir_pipe *pipe, const struct weir__call *call) {
+    const struct weir__row_plan *p = pipe->command.plan;
+    bool all = true, awaits = weir__writes(call->action.kind, WEIR__NORMS);
+    for (uint32_t k = 0; all && awaits && k < p->bound.replica_ports; k++) {
+        struct weir__event *event =
+            weir__replicas_signal(p, call->action.stage, k, pipe->command.turn);
+        all = event == NULL || is_done(event);
+    }
+    return all;
 }
 
 /* A copy that has not been given in this step has an old event, which is done. */
@@ -70,7 +82,8 @@ void weir__watch(struct weir__worker *worker) {
         const struct weir__call *call = &p->calls[watched->action];
         watched->copy = running_copy(pipe, call);
         runs = watched->copy != WEIR__NO_COPY ||
-               (watched->done < most && waits_are_over(pipe, call->wait_begin, call->wait_end));
+               (watched->done < most && waits_are_over(pipe, call->wait_begin, call->wait_end) &&
+                have_come(pipe, call));
     }
     bool same = before.action == watched->action && before.copy == watched->copy;
     uint64_t now = weir__now_ns();

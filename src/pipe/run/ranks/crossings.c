@@ -12,6 +12,9 @@
  * made. Kernels of NCCL do not wait on a GPU for a peer that is steps behind, either. What they say
  * carries step, place and bytes, and an empty word is that of a rank that has failed.
  *
+ * Between replicas (replicas.c) messages follow an action of the same worker at either end: the
+ * last gradient, or the update, of their stage.
+ *
  * A lane's messages are in its plan's order on either side, as all lanes' are, and the actions
  * that they lie between are one order of the whole step: so no two wait for each other. */
 #include "pipe/run/ranks.h"
@@ -23,17 +26,13 @@ enum { WORDS_AHEAD = 8 };
 
 /* ---- what belongs to a port ---- */
 
-int weir__crossing_prepare(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
-                           struct weir__port *port) {
+int weir__crossing_new(struct weir_pipe *pipe, struct weir__port *port, struct weir__worker *worker,
+                       struct weir__copy_stream *stream) {
     struct weir__pool *pool = &pipe->setup.pool;
-    struct weir__copy_stream *stream = plan->bound.streams[lane];
-    assert(plan->lanes[lane].of_ranks && port->crossing == NULL);
-    if (stream == NULL) return WEIR_OK;
+    assert(port->crossing == NULL && stream->sends == port->sends);
     struct weir__crossing *made = weir__pool_take(pool, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    const struct weir__lane *of = &plan->lanes[lane];
-    assert(stream->sends == port->sends);
-    made->worker = &pipe->workers[port->sends ? of->from : of->worker];
+    made->worker = worker;
     made->stream = stream;
     made->offers = weir__pool_take(pool, port->count, sizeof *made->offers);
     made->sizes = weir__pool_take(pool, port->count, sizeof *made->sizes);
@@ -59,15 +58,14 @@ struct going {
     uint32_t count, given; /* messages of the step; those that the stream was given */
 };
 
-static const struct weir__prepared_copy *copy_at(const struct going *g, uint32_t place) {
+static size_t bytes_at(const struct going *g, uint32_t place) {
     assert(place < g->port->count);
-    return &g->pipe->command.plan->copies[g->port->copies[place]];
+    return weir__port_message(g->pipe, g->port, place).bytes;
 }
 
 /* In the plan's memory. */
 static void *memory_at(const struct going *g, uint32_t place) {
-    const struct weir__copy_ends *ends = &g->pipe->command.plan->bound.ends[g->port->copies[place]];
-    return g->port->sends ? ends->from : ends->to;
+    return weir__port_message(g->pipe, g->port, place).data;
 }
 
 static void *slot_at(const struct going *g, uint32_t place) {
@@ -113,18 +111,24 @@ static int follow_wait(const struct going *g, const struct weir__needed_wait *wa
     return g->device->calls->stream_wait(stream, event);
 }
 
+/* An action of the end's worker. */
+static int follow_action(const struct going *g, uint32_t action) {
+    const struct weir__row_plan *plan = g->pipe->command.plan;
+    uint32_t w = g->crossing->worker->index;
+    assert(action >= plan->table->lines[w] && action < plan->table->lines[w + 1]);
+    const struct weir__needed_wait wait = {
+        .worker = w, .count = action - plan->table->lines[w] + 1, .copy = WEIR__NO_COPY};
+    return follow_wait(g, &wait);
+}
+
 /* Of a send: what makes its bytes. Of a receive: what its memory was used for before. */
 static int follow(const struct going *g, uint32_t place) {
     const struct weir__row_plan *plan = g->pipe->command.plan;
-    const struct weir__prepared_copy *copy = copy_at(g, place);
+    if (g->port->items != NULL) return follow_action(g, g->port->items[place].action);
+    const struct weir__prepared_copy *copy = &plan->copies[g->port->copies[place]];
     int status = WEIR_OK;
     assert(copy->place == place && copy->wait_end <= plan->wait_count);
-    if (g->port->sends) {
-        uint32_t made = weir__prepared_made(plan, copy), w = plan->lanes[copy->lane].from;
-        const struct weir__needed_wait wait = {
-            .worker = w, .count = made - plan->table->lines[w] + 1, .copy = WEIR__NO_COPY};
-        return follow_wait(g, &wait);
-    }
+    if (g->port->sends) return follow_action(g, weir__prepared_made(plan, copy));
     for (uint32_t i = copy->wait_begin; i < copy->wait_end && status == WEIR_OK; i++)
         status = follow_wait(g, &plan->waits[i]);
     return status;
@@ -152,9 +156,9 @@ static int give_slot(const struct going *g, uint32_t place, bool copies) {
     if (status != WEIR_OK) goto out;
     if (copies && (status = follow(g, place)) != WEIR_OK) goto out;
     if (copies && g->port->sends)
-        status = calls->copy(stream, slot, memory, copy_at(g, place)->bytes);
+        status = calls->copy(stream, slot, memory, bytes_at(g, place));
     else if (copies)
-        status = calls->copy(stream, memory, slot, copy_at(g, place)->bytes);
+        status = calls->copy(stream, memory, slot, bytes_at(g, place));
     if (status != WEIR_OK) goto out;
     status = calls->event_record(stream, signal_at(g, place));
 out:
@@ -171,7 +175,7 @@ static int begin_pair(const struct going *g, uint32_t place) {
     if (followed != WEIR_OK) return explain(g, followed);
     g->crossing->giving = true;
     return weir__nccl_pair_give(g->crossing->stream->pair, g->crossing->stream->stream,
-                                memory_at(g, place), copy_at(g, place)->bytes, g->error);
+                                memory_at(g, place), bytes_at(g, place), g->error);
 }
 
 /* *given: the stream has the next message, which NCCL may give it some time after the call, and
@@ -255,7 +259,7 @@ static int send_slots(struct going *g) {
     }
     while (port->begun < g->given) {
         if ((status = is_done(g, port->begun, &over)) != WEIR_OK || !over) break;
-        size_t bytes = crossing->empty[port->begun] ? 0 : copy_at(g, port->begun)->bytes;
+        size_t bytes = crossing->empty[port->begun] ? 0 : bytes_at(g, port->begun);
         status = begin_message(g, port->begun, slot_at(g, port->begun), bytes);
         if (status != WEIR_OK) return status;
         port->begun++;
@@ -277,8 +281,7 @@ static int hear_slots(struct going *g) {
         uint32_t place = crossing->heard;
         int status = test(g, &g->port->requests[place], &over, &arrival);
         if (status != WEIR_OK || !over) return status;
-        status =
-            weir__port_check(g->pipe, g->port, place, &arrival, copy_at(g, place)->bytes, g->error);
+        status = weir__port_check(g->pipe, g->port, place, &arrival, bytes_at(g, place), g->error);
         if (status != WEIR_OK) return status;
         crossing->empty[place] = arrival.bytes == 0;
         crossing->heard++;
@@ -292,8 +295,7 @@ static int receive_slots(struct going *g) {
     int status;
     assert(!port->sends && port->begun - crossing->closed <= WEIR__PORT_SLOTS);
     while (port->begun < g->count && port->begun - crossing->closed < WEIR__PORT_SLOTS) {
-        status =
-            begin_message(g, port->begun, slot_at(g, port->begun), copy_at(g, port->begun)->bytes);
+        status = begin_message(g, port->begun, slot_at(g, port->begun), bytes_at(g, port->begun));
         if (status != WEIR_OK) return status;
         port->begun++;
     }
@@ -344,7 +346,7 @@ static int say_next(struct going *g, bool *said) {
     *said = false;
     if (!may_begin(g, place, &failed) || (!failed && place >= crossing->heard)) return WEIR_OK;
     crossing->empty[place] = failed;
-    crossing->sizes[place] = copy_at(g, place)->bytes;
+    crossing->sizes[place] = bytes_at(g, place);
     if (!failed) g->port->whole = place + 1;
     int status = failed ? WEIR_OK : begin_pair(g, place);
     if (status != WEIR_OK) return status;
@@ -414,12 +416,12 @@ static int hear_words(struct going *g) {
             weir__port_check(g->pipe, port, place, &arrival, sizeof *crossing->sizes, g->error);
         if (status != WEIR_OK) return status;
         crossing->empty[place] = arrival.bytes == 0;
-        if (arrival.bytes > 0 && crossing->sizes[place] != copy_at(g, place)->bytes)
+        if (arrival.bytes > 0 && crossing->sizes[place] != bytes_at(g, place))
             return weir__fail(g->error, WEIR_ERR_PEER,
                               "message %u from rank %u has %llu bytes, not %zu: every rank must "
                               "make the same calls",
                               place, port->peer, (unsigned long long)crossing->sizes[place],
-                              copy_at(g, place)->bytes);
+                              bytes_at(g, place));
         crossing->heard++;
     }
     return WEIR_OK;

@@ -121,47 +121,68 @@ static void say_version(uint32_t version, char text[24]) {
              version % 100);
 }
 
-/* Of two workers on GPUs of different ranks. */
-static void say_pair(struct weir_pipe *pipe, uint32_t a, uint32_t b) {
+/* Of two seats with GPUs on different ranks. Whether they exchange in the slower way. */
+static bool say_pair(struct weir_pipe *pipe, struct weir__seat a, struct weir__seat b) {
     char *text = pipe->ranks->exchange_text, own[24], other[24];
     size_t capacity = sizeof pipe->ranks->exchange_text;
-    uint32_t ranks[] = {weir__rank_of(pipe, a), weir__rank_of(pipe, b)};
+    uint32_t ranks[] = {weir__rank_in(pipe, a.replica, a.worker),
+                        weir__rank_in(pipe, b.replica, b.worker)};
     assert(ranks[0] != ranks[1]);
     uint32_t nccl = pipe->setup.gpus[ranks[0]].nccl, others = pipe->setup.gpus[ranks[1]].nccl;
     say_version(nccl, own);
     say_version(others, other);
-    if (weir__setup_by_nccl(&pipe->setup, a, b, pipe->worker_count)) {
+    if (weir__setup_joins(&pipe->setup, a, b, pipe->worker_count)) {
         snprintf(text, capacity, "GPUs of different ranks exchange by NCCL %s", own);
-    } else if (nccl == 0 || others == 0) {
+        return false;
+    }
+    if (nccl == 0 || others == 0)
         snprintf(text, capacity,
                  "GPUs of different ranks exchange through the host's memory and MPI, which is "
                  "slower than NCCL: it is not found on rank %u (install NVIDIA's libnccl2, or name "
                  "its file in WEIR_NCCL)",
                  ranks[nccl == 0 ? 0 : 1]);
-    } else if (nccl != others) {
+    else if (nccl != others)
         snprintf(text, capacity,
                  "GPUs of ranks %u and %u exchange through the host's memory and MPI, for they "
                  "have NCCL %s and %s: install one version",
                  ranks[0], ranks[1], own, other);
-    } else {
+    else
         snprintf(text, capacity,
                  "ranks %u and %u exchange through the host's memory and MPI, for they share a "
                  "GPU, which NCCL refuses",
                  ranks[0], ranks[1]);
-    }
+    return true;
 }
 
-/* The worst there is. */
-static void say_all(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
-    bool slow = false;
-    for (uint32_t l = 0; !slow && l < plan->lane_count; l++) {
-        const struct weir__lane *lane = &plan->lanes[l];
-        if (!lane->of_ranks || weir__setup_device(&pipe->setup, lane->worker).synchronous ||
-            weir__setup_device(&pipe->setup, lane->from).synchronous)
-            continue;
-        say_pair(pipe, lane->from, lane->worker);
-        slow = !weir__setup_by_nccl(&pipe->setup, lane->from, lane->worker, pipe->worker_count);
+static bool joins(struct weir_pipe *pipe, struct weir__seat a, struct weir__seat b) {
+    return weir__setup_joins(&pipe->setup, a, b, pipe->worker_count);
+}
+
+static bool is_gpus(const struct weir_pipe *pipe, uint32_t worker) {
+    return !weir__setup_device(&pipe->setup, worker).synchronous;
+}
+
+/* Whether something is so of two GPUs that exchange what the plan's replicas do: asked of one pair
+ * after the other until it is, on all ranks of the same ones. */
+static bool any_pair(struct weir_pipe *pipe, const struct weir__row_plan *plan,
+                     bool (*is_so)(struct weir_pipe *, struct weir__seat, struct weir__seat)) {
+    uint32_t replicas = pipe->ranks->replicas, workers = pipe->worker_count;
+    bool any = false;
+    assert(pipe->setup.gpus != NULL);
+    for (uint32_t r = 0; r < replicas; r++) {
+        for (uint32_t l = 0; !any && l < plan->lane_count; l++) {
+            const struct weir__lane *lane = &plan->lanes[l];
+            if (lane->of_ranks && lane->from < lane->worker && is_gpus(pipe, lane->worker) &&
+                is_gpus(pipe, lane->from))
+                any = is_so(pipe, (struct weir__seat){r, lane->from},
+                            (struct weir__seat){r, lane->worker});
+        }
+        for (uint32_t q = r + 1; plan->arrivals != NULL && q < replicas; q++)
+            for (uint32_t w = 0; !any && w < workers; w++)
+                any = is_gpus(pipe, w) &&
+                      is_so(pipe, (struct weir__seat){r, w}, (struct weir__seat){q, w});
     }
+    return any;
 }
 
 const char *weir_pipe_exchange(const struct weir_pipe *pipe) {
@@ -170,64 +191,101 @@ const char *weir_pipe_exchange(const struct weir_pipe *pipe) {
 
 /* ---- pairs ---- */
 
-static int receive_id(struct weir_pipe *pipe, const struct weir__lane *lane, uint32_t tag,
+/* A pair to be: from one rank to another, one of which is this. */
+struct pairing {
+    struct weir__copy_stream *stream;
+    uint32_t from, to, tag;
+};
+
+static int receive_id(struct weir_pipe *pipe, const struct pairing *pairing,
                       struct weir__nccl_id *id, struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
     struct weir_arrival arrival = {0};
-    uint32_t peer = weir__rank_of(pipe, lane->from);
-    int status = weir__world_receive(world, peer, id, sizeof *id, &arrival);
+    int status = weir__world_receive(world, pairing->from, id, sizeof *id, &arrival);
     if (status != WEIR_OK) return status;
-    if (arrival.tag != tag)
+    if (arrival.tag != pairing->tag)
         return weir__fail(error, WEIR_ERR_PEER,
                           "rank %u is at something else: every rank must make the same calls, in "
                           "one order",
-                          peer);
+                          pairing->from);
     if (arrival.bytes == sizeof *id) return WEIR_OK;
-    return weir__fail(error, WEIR_ERR_PEER, "rank %u makes no NCCL id", peer);
+    return weir__fail(error, WEIR_ERR_PEER, "rank %u makes no NCCL id", pairing->from);
 }
 
 /* The sender's rank makes the id; the other gets it. Where this rank has failed before, an empty
  * one is sent. */
-static int share_id(struct weir_pipe *pipe, const struct weir__lane *lane, uint32_t tag, int status,
+static int share_id(struct weir_pipe *pipe, const struct pairing *pairing, int status,
                     struct weir__nccl_id *id, struct weir_error *error) {
     const struct weir_world *world = pipe->ranks->world;
-    if (world->rank != weir__rank_of(pipe, lane->from)) {
-        int got = receive_id(pipe, lane, tag, id, status == WEIR_OK ? error : NULL);
+    if (world->rank != pairing->from) {
+        int got = receive_id(pipe, pairing, id, status == WEIR_OK ? error : NULL);
         return status != WEIR_OK ? status : got;
     }
     int made = status == WEIR_OK ? weir__nccl_make_id(&pipe->ranks->nccl, id, error) : status;
-    int sent = weir__world_send(world, weir__rank_of(pipe, lane->worker), tag, id,
-                                made == WEIR_OK ? sizeof *id : 0);
+    int sent =
+        weir__world_send(world, pairing->to, pairing->tag, id, made == WEIR_OK ? sizeof *id : 0);
     return made != WEIR_OK ? made : sent;
 }
 
-static int begin_pair(struct weir_pipe *pipe, const struct weir__row_plan *plan, uint32_t lane,
+static int begin_pair(struct weir_pipe *pipe, const struct pairing *pairing,
                       struct weir_error *error) {
-    struct weir__copy_stream *stream = plan->bound.streams[lane];
-    uint32_t tag = weir__talk_tag(WEIR__TALK_PAIR, lane);
+    struct weir__copy_stream *stream = pairing->stream;
     struct weir__nccl_id id;
     assert(stream->pair == NULL && stream->device != NULL);
     bool opens = pipe->ranks->nccl.library == NULL;
     int opened = opens ? weir__nccl_open(&pipe->ranks->nccl, error) : WEIR_OK;
-    int status = share_id(pipe, &plan->lanes[lane], tag, opened, &id, error);
+    int status = share_id(pipe, pairing, opened, &id, error);
     if (status != WEIR_OK) return status;
     return weir__nccl_pair_new(&pipe->ranks->nccl, stream->device, &id, !stream->sends,
                                &stream->pair, error);
 }
 
-/* All of this rank begin, in the order of lanes, which all ranks have. After a failure the others'
- * still get their ids. */
+/* If it is one that is by NCCL, and not there yet. What came first counts. */
+static int try_pair(struct weir_pipe *pipe, const struct pairing *pairing, int status,
+                    struct weir_error *error) {
+    const struct weir__copy_stream *stream = pairing->stream;
+    struct weir_error later = {0};
+    if (stream == NULL || stream->pair != NULL || stream->hop.device != NULL) return status;
+    int begun = begin_pair(pipe, pairing, status == WEIR_OK ? error : &later);
+    return status != WEIR_OK ? status : begun;
+}
+
+/* This rank's end of what a worker sends from one replica to another; NULL: it has none. */
+static struct weir__copy_stream *find_twin(struct weir_pipe *pipe, uint32_t worker, uint32_t from,
+                                           uint32_t to) {
+    bool sends = from == pipe->ranks->replica;
+    struct weir__copy_stream *s = NULL;
+    assert(from != to);
+    if (weir__is_here(pipe, worker) && (sends || to == pipe->ranks->replica))
+        s = pipe->workers[worker].rank_streams;
+    while (s != NULL && !(s->of_replicas && s->sends == sends && s->from == (sends ? to : from)))
+        s = s->next;
+    return s;
+}
+
+/* All of this rank begin, in one order of all ranks: those of lanes, then those between replicas.
+ * After a failure the others' still get their ids. */
 static int begin_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                        struct weir_error *error) {
-    struct weir_error later = {0}; /* than the first */
+    uint32_t replicas = pipe->ranks->replicas;
     int status = WEIR_OK;
     assert(plan->bound.streams != NULL || plan->lane_count == 0);
     for (uint32_t l = 0; l < plan->lane_count; l++) {
-        struct weir__copy_stream *stream = plan->bound.streams[l];
-        if (!plan->lanes[l].of_ranks || stream == NULL || stream->pair != NULL) continue;
-        if (stream->hop.device != NULL) continue;
-        int begun = begin_pair(pipe, plan, l, status == WEIR_OK ? error : &later);
-        status = status != WEIR_OK ? status : begun;
+        const struct weir__lane *lane = &plan->lanes[l];
+        if (!lane->of_ranks) continue;
+        const struct pairing pairing = {plan->bound.streams[l], weir__rank_of(pipe, lane->from),
+                                        weir__rank_of(pipe, lane->worker),
+                                        weir__talk_tag(WEIR__TALK_PAIR, l)};
+        status = try_pair(pipe, &pairing, status, error);
+    }
+    for (uint32_t i = 0; i < replicas * replicas; i++) {
+        uint32_t from = i / replicas, to = i % replicas;
+        for (uint32_t w = 0; from != to && w < pipe->worker_count; w++) {
+            const struct pairing pairing = {
+                find_twin(pipe, w, from, to), weir__rank_in(pipe, from, w),
+                weir__rank_in(pipe, to, w), weir__talk_tag(WEIR__TALK_TWIN, w)};
+            status = try_pair(pipe, &pairing, status, error);
+        }
     }
     return status;
 }
@@ -235,17 +293,17 @@ static int begin_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan
 enum joining { JOINING, JOINED, FAILED };
 
 /* Whether all of this rank are joined. */
-static int poll_pairs(const struct weir__row_plan *plan, uint64_t until, enum joining *own,
+static int poll_pairs(const struct weir_pipe *pipe, uint64_t until, enum joining *own,
                       struct weir_error *error) {
     bool joined = true;
     *own = FAILED;
-    for (uint32_t l = 0; l < plan->lane_count; l++) {
-        struct weir__copy_stream *stream = plan->bound.streams[l];
-        bool ready = true;
-        if (!plan->lanes[l].of_ranks || stream == NULL || stream->pair == NULL) continue;
-        int status = weir__nccl_pair_poll(stream->pair, &ready, error);
-        if (status != WEIR_OK) return status;
-        joined = joined && ready;
+    for (uint32_t w = pipe->ranks->first; w < pipe->ranks->end; w++) {
+        for (struct weir__copy_stream *s = pipe->workers[w].rank_streams; s != NULL; s = s->next) {
+            bool ready = true;
+            int status = s->pair != NULL ? weir__nccl_pair_poll(s->pair, &ready, error) : WEIR_OK;
+            if (status != WEIR_OK) return status;
+            joined = joined && ready;
+        }
     }
     if (!joined && weir__now_ns() > until)
         return weir__fail(error, WEIR_ERR_PEER,
@@ -273,27 +331,17 @@ static int ask_all(struct weir_pipe *pipe, enum joining own, enum joining *all,
     return status;
 }
 
-static int join_pairs(struct weir_pipe *pipe, const struct weir__row_plan *plan, int status,
-                      struct weir_error *error) {
+static int join_pairs(struct weir_pipe *pipe, int status, struct weir_error *error) {
     static const struct timespec slice = {.tv_nsec = 200000};
     uint64_t until = weir__now_ns() + JOIN_LIMIT_NS;
     enum joining own = status == WEIR_OK ? JOINING : FAILED, all = JOINING;
     while (all == JOINING) {
-        if (own == JOINING) status = poll_pairs(plan, until, &own, error);
+        if (own == JOINING) status = poll_pairs(pipe, until, &own, error);
         int asked = ask_all(pipe, own, &all, status == WEIR_OK ? error : NULL);
         if (asked != WEIR_OK) return asked;
         if (all == JOINING) (void)nanosleep(&slice, NULL);
     }
     return status;
-}
-
-static bool needs_pairs(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
-    bool needs = false;
-    for (uint32_t l = 0; !needs && pipe->setup.gpus != NULL && l < plan->lane_count; l++)
-        needs =
-            plan->lanes[l].of_ranks && weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker,
-                                                           plan->lanes[l].from, pipe->worker_count);
-    return needs;
 }
 
 /* Once, on a rank with GPUs. */
@@ -313,11 +361,11 @@ int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *pla
                         struct weir_faults *faults) {
     struct weir_error error = {0};
     if (pipe->setup.gpus == NULL) return WEIR_OK;
-    say_all(pipe, plan);
+    if (!pipe->ranks->slow) pipe->ranks->slow = any_pair(pipe, plan, say_pair);
     int status = begin_pulse(pipe);
-    if (status != WEIR_OK || !needs_pairs(pipe, plan)) return status;
+    if (status != WEIR_OK || !any_pair(pipe, plan, joins)) return status;
     status = begin_pairs(pipe, plan, &error);
-    status = join_pairs(pipe, plan, status, &error);
+    status = join_pairs(pipe, status, &error);
     if (status != WEIR_OK && error.message[0] != '\0')
         weir_faults_add(faults, "rank %u: %.200s", pipe->ranks->world->rank, error.message);
     return weir__world_agree(pipe->ranks->world, status, 0, "pairs of GPUs", faults);

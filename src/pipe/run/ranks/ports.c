@@ -83,16 +83,23 @@ static int make_port(struct weir_pipe *pipe, struct weir__row_plan *plan, uint32
     port->offer_channel = port->channel + lane_channels(pipe, plan);
     plan->bound.ports[l] = port;
     int status = fill_port(pipe, plan, l, port);
-    return status == WEIR_OK ? weir__crossing_prepare(pipe, plan, l, port) : status;
+    struct weir__copy_stream *stream = plan->bound.streams[l];
+    if (status != WEIR_OK || stream == NULL) return status;
+    return weir__crossing_new(pipe, port, &pipe->workers[sends ? lane->from : lane->worker],
+                              stream);
 }
 
+/* All ranks count alike, whatever replica they are of: so between GPUs there are always offers. */
 uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+    const struct weir__setup *setup = &pipe->setup;
     bool offers = false;
     for (uint32_t l = 0; !offers && l < plan->lane_count; l++)
-        offers =
-            plan->lanes[l].of_ranks && weir__setup_by_nccl(&pipe->setup, plan->lanes[l].worker,
-                                                           plan->lanes[l].from, pipe->worker_count);
-    return WEIR__LANE_CHANNEL + lane_channels(pipe, plan) * (offers ? 2 : 1);
+        offers = plan->lanes[l].of_ranks &&
+                 weir__setup_device(setup, plan->lanes[l].worker).memory > 0 &&
+                 weir__setup_device(setup, plan->lanes[l].from).memory > 0;
+    uint32_t lanes = lane_channels(pipe, plan) * (offers ? 2 : 1);
+    uint32_t replicas = weir__replicas_channels(pipe, plan);
+    return WEIR__LANE_CHANNEL + (lanes > replicas ? lanes : replicas);
 }
 
 static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
@@ -138,10 +145,8 @@ static int make_ports(struct weir_pipe *pipe, struct weir__row_plan *plan) {
         int status = plan->lanes[l].of_ranks ? make_port(pipe, plan, l) : WEIR_OK;
         if (status != WEIR_OK) return status;
     }
-    int status = weir__replicas_prepare(pipe, plan);
-    if (status != WEIR_OK) return status;
-    if ((status = take_event_room(pipe, plan)) != WEIR_OK) return status;
-    return take_exchange(pipe, plan);
+    int status = take_event_room(pipe, plan);
+    return status == WEIR_OK ? take_exchange(pipe, plan) : status;
 }
 
 int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan,
@@ -307,9 +312,8 @@ bool weir__pipe_has_failed(struct weir_pipe *pipe) {
            WEIR__FAILURE_IN_WRITING;
 }
 
-/* What is sent or received, but for whom it is. */
-static struct weir_message message_of(const struct weir_pipe *pipe, const struct weir__port *port,
-                                      uint32_t place) {
+struct weir_message weir__port_message(const struct weir_pipe *pipe, const struct weir__port *port,
+                                       uint32_t place) {
     const struct weir__row_plan *plan = pipe->command.plan;
     if (port->items != NULL) return weir__replicas_message(pipe, port, place);
     const struct weir__copy_ends *ends = &plan->bound.ends[port->copies[place]];
@@ -339,12 +343,12 @@ static uint32_t taken(const struct weir__port *port) {
  * bytes that is under way, or a receive that is, or that comes first in the plan. */
 static bool needs(const struct weir_pipe *pipe, const struct weir__port *other,
                   const struct weir__port *port, uint32_t place) {
-    const struct weir_message wants = message_of(pipe, port, place);
+    const struct weir_message wants = weir__port_message(pipe, port, place);
     uint32_t end = other->sends ? other->whole : wanted(pipe, other);
     if (other == port) end = place;
     bool needed = false;
     for (uint32_t j = closed_of(other); !needed && j < end; j++) {
-        const struct weir_message has = message_of(pipe, other, j);
+        const struct weir_message has = weir__port_message(pipe, other, j);
         bool overlap = (char *)has.data < (char *)wants.data + wants.bytes &&
                        (char *)wants.data < (char *)has.data + has.bytes;
         needed = overlap && (other->sends || j < taken(other) ||
@@ -397,7 +401,7 @@ bool weir__port_may_begin(struct weir_pipe *pipe, const struct weir__port *port,
 
 static int begin_message(struct weir_pipe *pipe, struct weir__port *port, uint32_t place) {
     const struct weir_world *world = pipe->ranks->world;
-    struct weir_message message = message_of(pipe, port, place);
+    struct weir_message message = weir__port_message(pipe, port, place);
     message.peer = port->peer;
     message.channel = port->channel;
     message.tag = weir__port_tag(pipe, place);
@@ -439,7 +443,7 @@ static int go_on_with_port(struct weir_pipe *pipe, struct weir__port *port,
         if (status != WEIR_OK || !over) break;
         if (!port->sends)
             status = weir__port_check(pipe, port, done, &arrival,
-                                      message_of(pipe, port, done).bytes, error);
+                                      weir__port_message(pipe, port, done).bytes, error);
         done++;
     }
     if (done != before) weir__gate_advance(&port->ended, port->base + done);

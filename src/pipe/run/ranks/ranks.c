@@ -9,24 +9,17 @@
 
 static int check_world(const struct weir_pipe *pipe, const struct weir_world *world,
                        struct weir_faults *faults) {
-    uint32_t before = faults != NULL ? faults->count : 0, gpus = 0;
     if (!weir__is_sized(world) || !weir__is_sized(world->calls) ||
         world->rank >= world->rank_count) {
         weir_faults_add(faults, "world: rank %u of %u, or a member `size`, is not right",
                         world->rank, world->rank_count);
         return WEIR_ERR_ARGUMENT;
     }
-    for (uint32_t w = 0; w < pipe->worker_count && weir__replicas(&pipe->setup.options) > 1; w++)
-        gpus += !weir__setup_device(&pipe->setup, w).synchronous;
-    if (gpus > 0)
-        weir_faults_add(faults, "replicas add up gradients on CPUs alone: use cpu, or one replica");
     uint32_t ranks = world->rank_count / weir__replicas(&pipe->setup.options);
-    if (ranks <= pipe->worker_count && gpus == 0) return WEIR_OK;
-    if (faults != NULL && faults->count == before)
-        weir_faults_add(faults,
-                        "%u worker%s for %u ranks%s: ask for at least as many, or start fewer",
-                        pipe->worker_count, weir__s(pipe->worker_count), ranks,
-                        ranks < world->rank_count ? " of each replica" : "");
+    if (ranks <= pipe->worker_count) return WEIR_OK;
+    weir_faults_add(faults, "%u worker%s for %u ranks%s: ask for at least as many, or start fewer",
+                    pipe->worker_count, weir__s(pipe->worker_count), ranks,
+                    ranks < world->rank_count ? " of each replica" : "");
     return WEIR_ERR_CONFIG;
 }
 
@@ -234,6 +227,16 @@ static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
     return hash;
 }
 
+/* Which workers are on GPUs: bits are those of one kind of device. */
+static uint64_t hash_kinds(const struct weir_pipe *pipe) {
+    uint64_t hash = WEIR__HASH_BEGIN;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        bool synchronous = weir__setup_device(&pipe->setup, w).synchronous;
+        hash = weir__hash(hash, &synchronous, sizeof synchronous);
+    }
+    return hash;
+}
+
 static uint64_t hash_options(const struct weir_pipe *pipe, uint64_t hash) {
     const struct weir_pipe_options *options = &pipe->setup.options;
     const double reals[] = {options->clip_norm};
@@ -251,7 +254,10 @@ int weir__ranks_agree(const struct weir_world *world, const struct weir_pipe *pi
     bool shares = whole && pipe->ranks->replicas > 1;
     if (whole) hash = hash_options(pipe, hash);
     if (whole) hash = shares ? hash_shares(pipe, hash) : hash_plans(pipe, hash);
-    status = weir__world_agree(world, status, hash, what, faults);
+    status = weir__world_agree(world, status, shares ? hash_kinds(pipe) : 0,
+                               "devices: give a worker a CPU in every replica, or a GPU in each",
+                               faults);
+    if (status == WEIR_OK) status = weir__world_agree(world, status, hash, what, faults);
     if (status != WEIR_OK || !shares) return status;
     uint32_t ranks = pipe->ranks->ranks_per_replica;
     status = weir__world_agree_among(world, pipe->ranks->replica * ranks, ranks,
