@@ -287,7 +287,7 @@ static void test_what_is_for_one_process_is_refused_once(void) {
 /* Through the host's memory: the fake NCCL is of one process. */
 static void test_gpus_of_ranks_save_what_those_of_one_process_do(void) {
     const char *folder = test_temporary_directory();
-    char arguments[1024], alone[512], together[512];
+    char arguments[1024], alone[512], together[512], replicas[2][512];
     if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
     CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
     CHECK(setenv("WEIR_FAKE_CUDA_GPUS", "2", 1) == 0);
@@ -295,6 +295,7 @@ static void test_gpus_of_ranks_save_what_those_of_one_process_do(void) {
     CHECK(setenv("WEIR_NCCL", "/none", 1) == 0);
     snprintf(alone, sizeof alone, "%s/alone", folder);
     snprintf(together, sizeof together, "%s/together", folder);
+    for (int i = 0; i < 2; i++) snprintf(replicas[i], 512, "%s/replicas-%d", folder, i);
     snprintf(arguments, sizeof arguments,
              "train --data %s " CLI_TRAIN
              " --steps 3 --plan given --stages 2 --device cuda:0,cuda:0 --save %s",
@@ -307,6 +308,17 @@ static void test_gpus_of_ranks_save_what_those_of_one_process_do(void) {
              " --steps 3 --plan given --stages 2 --device cuda:0,cuda:1 --save %s",
              cli_text(), alone);
     cli_same_exported(&run, alone, together);
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " CLI_TRAIN " --steps 3 --plan given --stages 2 --device "
+             "cuda:0,cuda:0 --replicas 2 --gradient-groups 2 --save %s",
+             cli_text(), replicas[0]);
+    if (!run_ranks(&run, folder, 4, arguments)) return;
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    CLI_CODE(&run, 0,
+             "train --data %s " CLI_TRAIN " --steps 3 --plan given --stages 2 --device "
+             "cuda:0,cuda:1 --gradient-groups 2 --save %s",
+             cli_text(), replicas[1]);
+    cli_same_exported(&run, replicas[1], replicas[0]);
     const char *generate = "generate --load alone --prompt weir --tokens 6 --temperature 0 "
                            "--stages 2 --device cuda:0,cuda:0 2>/dev/null";
     static struct cli_run other;

@@ -5,7 +5,9 @@
 #include "real_gpu.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { GPUS = 2 };
 
@@ -74,6 +76,24 @@ void engine_gpu_read(const struct engine_model *model, void *to, const void *fro
 void engine_gpu_write(const struct engine_model *model, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return;
     if (model->gpu == NULL || !model->gpu->poke(to, from, bytes)) memcpy(to, from, bytes);
+}
+
+static void *go_on(void *argument) {
+    struct engine_gpu_goer *goer = argument;
+    static const struct timespec little = {.tv_nsec = 20000}, more = {.tv_nsec = 200000};
+    while (!atomic_load(&goer->over)) (void)nanosleep(goer->gpu->go_on() ? &little : &more, NULL);
+    return NULL;
+}
+
+void engine_gpu_goer_begin(struct engine_gpu_goer *goer, const struct weir_fake_cuda_control *gpu) {
+    goer->gpu = gpu;
+    atomic_init(&goer->over, false);
+    if (gpu != NULL && pthread_create(&goer->thread, NULL, go_on, goer) != 0) abort();
+}
+
+void engine_gpu_goer_end(struct engine_gpu_goer *goer) {
+    atomic_store(&goer->over, true);
+    if (goer->gpu != NULL) pthread_join(goer->thread, NULL);
 }
 
 bool engine_gpu_expect_clean(const struct weir_fake_cuda_control *gpu) {

@@ -10,6 +10,9 @@
 #include "engine/engine_stages.h"
 #include "fake_cuda/fake_cuda.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* The fake driver, which from now on is what "cuda" opens; NULL, and the test is skipped (or has
  * failed), where this build has none, or tests run on real GPUs. */
 const struct weir_fake_cuda_control *engine_gpu_open(void);
@@ -30,6 +33,16 @@ int engine_gpu_add(struct engine_stage *stage, double *to, const double *from, s
 /* Copies from and to memory that may be a GPU's, past all order. */
 void engine_gpu_read(const struct engine_model *model, void *to, const void *from, size_t bytes);
 void engine_gpu_write(const struct engine_model *model, void *to, const void *from, size_t bytes);
+
+/* GPUs that go on by themselves, if slowly, from its beginning to its end: for threads that ask and
+ * do not wait. Nothing where `gpu` is NULL. */
+struct engine_gpu_goer {
+    const struct weir_fake_cuda_control *gpu;
+    pthread_t thread;
+    _Atomic bool over;
+};
+void engine_gpu_goer_begin(struct engine_gpu_goer *goer, const struct weir_fake_cuda_control *gpu);
+void engine_gpu_goer_end(struct engine_gpu_goer *goer);
 
 /* Nothing is left of any pipe, and no memory was used against the rules. */
 bool engine_gpu_expect_clean(const struct weir_fake_cuda_control *gpu);

@@ -4,11 +4,9 @@
 #include "engine/engine_gpu.h"
 #include "pipe/run/pipe.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- on a rank ---- */
 
@@ -155,29 +153,13 @@ void engine_ranks_close(struct engine_ranks *all, uint32_t count) {
     }
 }
 
-struct goer {
-    const struct weir_fake_cuda_control *gpu;
-    _Atomic bool over;
-};
-
-/* GPUs go on by themselves, if slowly. */
-static void *go_on(void *argument) {
-    struct goer *goer = argument;
-    static const struct timespec little = {.tv_nsec = 20000}, more = {.tv_nsec = 200000};
-    while (!atomic_load(&goer->over)) (void)nanosleep(goer->gpu->go_on() ? &little : &more, NULL);
-    return NULL;
-}
-
 int engine_ranks_run(struct engine_ranks *all, uint32_t count, threads_world_fn *function) {
-    struct goer goer = {.gpu = all->model.gpu};
-    pthread_t thread;
+    struct engine_gpu_goer goer;
     all->how.ranks = count;
     struct threads_world *world = threads_world_new(&all->how);
-    atomic_init(&goer.over, false);
-    if (goer.gpu != NULL && pthread_create(&thread, NULL, go_on, &goer) != 0) abort();
+    engine_gpu_goer_begin(&goer, all->model.gpu);
     int status = threads_world_run(world, function, all->ranks);
-    atomic_store(&goer.over, true);
-    if (goer.gpu != NULL) pthread_join(thread, NULL);
+    engine_gpu_goer_end(&goer);
     all->fired = threads_world_fired(world);
     threads_world_destroy(world);
     return status;

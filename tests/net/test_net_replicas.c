@@ -6,6 +6,7 @@
  * that are threads with hostile messages.
  */
 #include "harness.h"
+#include "engine/engine_gpu.h"
 #include "engine/threads_world.h"
 #include "net/run/files.h"
 #include "net/net_pipes.h"
@@ -14,6 +15,7 @@
 #include "net/run/net.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CASES = 30, GROUPS = 4, ROWS = 10, CHUNKS = 10, STEPS = 3, PATH_BYTES = 512 };
@@ -267,6 +269,40 @@ static void test_slices_of_tied_tables_give_the_same_file_with_less_state(void) 
     weir_model_destroy(problem.model);
 }
 
+/* What replicas of GPUs add, norm, update and send is done by kernels. */
+static void test_replicas_on_gpus_write_the_file_that_one_process_writes(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    const char *devices[] = {"cuda", "cuda"};
+    for (uint32_t k = 0; gpu != NULL && k < 4 && !test_has_failed(); k++) {
+        uint32_t vocab = k == 0 ? 2100 : 7; /* a block and some, or few */
+        struct net_problem problem = {.model = small_gpt(true, vocab, 8)};
+        struct trial_data data;
+        struct engine_gpu_goer goer;
+        trial_data_init(&data, &tokens, &tokens, WEIR_F32, ROWS, vocab, vocab);
+        struct job job = {.problem = &problem,
+                          .data = &data,
+                          .options = trial_options(2, ROWS, CHUNKS),
+                          .folder = test_temporary_directory(),
+                          .replicas = k < 2 ? 2 : 4,
+                          .parts = 1 + k % 2};
+        job.options.dtype = WEIR_F32;
+        choose_optimizer(&job.options);
+        job.options.pipe.workers = 2;
+        job.options.pipe.devices = devices;
+        job.options.pipe.device_count = 2;
+        job.options.pipe.gradient_groups = GROUPS;
+        job.options.pipe.accumulates = job.parts > 1;
+        gpu->reset(test_random_u64(), k == 3 ? 1 : 4, WEIR_FAKE_CUDA_UNGUARDED);
+        setenv("WEIR_NCCL", k == 1 ? "/nowhere" : getenv("WEIR_CUDA_DRIVER"), 1);
+        engine_gpu_goer_begin(&goer, gpu);
+        compare(&job, job.replicas * (k == 0 ? 2 : 1));
+        engine_gpu_goer_end(&goer);
+        trial_data_clean_up(&data);
+        weir_model_destroy(problem.model);
+        engine_gpu_expect_clean(gpu);
+    }
+}
+
 /* ---- what is where ---- */
 
 static int look_at_slices(void *context, struct weir_world *world) {
@@ -304,5 +340,6 @@ static void test_each_rank_says_which_numbers_it_has(void) {
 
 WEIR_TEST_SUITE(net_replicas, TEST(groups_of_gradients_add_up_as_a_tree),
                 TEST(replicas_write_the_file_that_one_process_writes),
+                TEST(replicas_on_gpus_write_the_file_that_one_process_writes),
                 TEST(slices_of_tied_tables_give_the_same_file_with_less_state),
                 TEST(each_rank_says_which_numbers_it_has))
