@@ -273,7 +273,7 @@ static void test_slices_of_tied_tables_give_the_same_file_with_less_state(void) 
 static void test_replicas_on_gpus_write_the_file_that_one_process_writes(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     const char *devices[] = {"cuda", "cuda"};
-    for (uint32_t k = 0; gpu != NULL && k < 4 && !test_has_failed(); k++) {
+    for (uint32_t k = 0; gpu != NULL && k < 2 && !test_has_failed(); k++) {
         uint32_t vocab = k == 0 ? 2100 : 7; /* a block and some, or few */
         struct net_problem problem = {.model = small_gpt(true, vocab, 8)};
         struct trial_data data;
@@ -283,7 +283,7 @@ static void test_replicas_on_gpus_write_the_file_that_one_process_writes(void) {
                           .data = &data,
                           .options = trial_options(2, ROWS, CHUNKS),
                           .folder = test_temporary_directory(),
-                          .replicas = k < 2 ? 2 : 4,
+                          .replicas = k == 0 ? 2 : 4,
                           .parts = 1 + k % 2};
         job.options.dtype = WEIR_F32;
         choose_optimizer(&job.options);
@@ -292,8 +292,8 @@ static void test_replicas_on_gpus_write_the_file_that_one_process_writes(void) {
         job.options.pipe.device_count = 2;
         job.options.pipe.gradient_groups = GROUPS;
         job.options.pipe.accumulates = job.parts > 1;
-        gpu->reset(test_random_u64(), k == 3 ? 1 : 4, WEIR_FAKE_CUDA_UNGUARDED);
-        setenv("WEIR_NCCL", k == 1 ? "/nowhere" : getenv("WEIR_CUDA_DRIVER"), 1);
+        gpu->reset(test_random_u64(), k == 0 ? 4 : 2, WEIR_FAKE_CUDA_UNGUARDED);
+        setenv("WEIR_NCCL", getenv("WEIR_CUDA_DRIVER"), 1);
         engine_gpu_goer_begin(&goer, gpu);
         compare(&job, job.replicas * (k == 0 ? 2 : 1));
         engine_gpu_goer_end(&goer);
