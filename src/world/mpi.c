@@ -105,15 +105,24 @@ static int add_channel(struct mpi_world *world, uint32_t channel) {
     return error == WEIR__MPI_SUCCESS ? WEIR_OK : fail(world, "MPI_Comm_set_errhandler", error);
 }
 
+/* A rank without memory comes all the same, so that the others do not wait for it there. */
+static int open_none(struct mpi_world *world, uint32_t before, uint32_t count) {
+    assert(before < count);
+    for (uint32_t i = before; i < count; i++) {
+        struct weir__mpi_comm *passing;
+        if (CALL(world, comm_dup, WEIR__MPI_COMM_WORLD, &passing) != WEIR__MPI_SUCCESS) break;
+        (void)CALL(world, comm_free, &passing);
+    }
+    snprintf(world->reason, sizeof world->reason, "no memory for %u channels", count);
+    return WEIR_ERR_OUT_OF_MEMORY;
+}
+
 static int open_channels(void *context, uint32_t count) {
     struct mpi_world *world = context;
     uint32_t before = world->channel_count;
     if (count <= before) return WEIR_OK;
     struct weir__mpi_comm **channels = weir__acquire(world->allocator, count, sizeof *channels);
-    if (channels == NULL) {
-        snprintf(world->reason, sizeof world->reason, "no memory for %u channels", count);
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
+    if (channels == NULL) return open_none(world, before, count);
     if (before > 0) memcpy(channels, world->channels, before * sizeof *channels);
     weir__release(world->allocator, world->channels, world->channel_capacity, sizeof *channels);
     world->channels = channels;

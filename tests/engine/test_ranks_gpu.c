@@ -10,6 +10,7 @@
 #include "device/nccl.h"
 #include "engine/engine_gpu.h"
 #include "engine/engine_ranks.h"
+#include "pipe/run/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,6 +183,60 @@ static void test_any_allocation_that_fails_on_a_rank_ends_all(void) {
     }
 }
 
+/* A world of one rank, some of whose calls have no memory, without harm to what is under way. */
+static struct short_world {
+    struct weir_world world, *whole;
+    struct weir_world_calls calls;
+    uint32_t left; /* of those calls, until one fails */
+    bool fired;
+} short_world;
+
+static bool falls_short(void) {
+    bool now = short_world.left > 0 && --short_world.left == 0;
+    short_world.fired |= now;
+    return now;
+}
+
+static int open_short(void *context, uint32_t count) {
+    int status = short_world.whole->calls->open(context, count);
+    return status == WEIR_OK && count > 1 && falls_short() ? WEIR_ERR_OUT_OF_MEMORY : status;
+}
+
+static int receive_short(void *context, const struct weir_message *message,
+                         struct weir_request *request) {
+    if (message->channel == WEIR__PULSE_CHANNEL && falls_short()) return WEIR_ERR_OUT_OF_MEMORY;
+    return short_world.whole->calls->receive(context, message, request);
+}
+
+static int build_short(void *context, struct weir_world *world) {
+    if (world->rank == 0) return engine_rank_try(context, world);
+    short_world.whole = world;
+    short_world.world = *world;
+    short_world.calls = *world->calls;
+    short_world.calls.open = open_short;
+    short_world.calls.receive = receive_short;
+    short_world.world.calls = &short_world.calls;
+    return engine_rank_try(context, &short_world.world);
+}
+
+static void test_channels_that_one_rank_cannot_have_none_waits_for(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    uint32_t k = 1;
+    for (bool fired = gpu != NULL; fired && !test_has_failed(); k++) {
+        choose_pair(gpu, "cuda", "cuda", 2);
+        all.how.no_launcher = true;
+        short_world = (struct short_world){.left = k};
+        engine_ranks_open(&all, 2);
+        EXPECT_STATUS(engine_ranks_run(&all, 2, build_short), WEIR_OK);
+        fired = short_world.fired;
+        EXPECT_STATUS(all.ranks[1].built, fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
+        EXPECT_STATUS(all.ranks[0].built, fired ? WEIR_ERR_PEER : WEIR_OK);
+        engine_ranks_close(&all, 2);
+        engine_gpu_expect_clean(gpu);
+    }
+    EXPECT(gpu == NULL || k > 2); /* the channels, and what is under way in one */
+}
+
 /* A world of one rank, whose NCCL ids come with another tag. */
 static const struct weir_world_calls *whole_calls;
 
@@ -254,6 +309,7 @@ WEIR_TEST_SUITE(ranks_gpu, TEST(gpus_exchange_by_nccl_where_they_can_and_say_why
                 TEST(a_failure_is_told_on_all_ranks_and_the_next_step_goes_on),
                 TEST(any_call_of_the_driver_or_nccl_that_fails_ends_all_ranks),
                 TEST(any_allocation_that_fails_on_a_rank_ends_all),
+                TEST(channels_that_one_rank_cannot_have_none_waits_for),
                 TEST(an_nccl_id_that_is_of_something_else_is_refused),
                 TEST(a_lost_peer_of_nccl_is_an_error_and_no_hang),
                 TEST(a_world_that_fails_at_any_call_ends_every_rank))

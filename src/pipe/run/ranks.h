@@ -103,6 +103,8 @@ struct weir__ranks {
  * blocks. */
 int weir__ranks_survey(const struct weir_world *world, struct weir__setup *setup, int status,
                        struct weir_faults *faults);
+/** Once, when channels are open; where a worker here is on a GPU. */
+int weir__ranks_begin_pulse(struct weir_pipe *pipe);
 /** Makes the pairs that a plan's messages need and that are not there. Collective; blocks. */
 int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                         struct weir_faults *faults);

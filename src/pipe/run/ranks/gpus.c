@@ -344,8 +344,7 @@ static int join_pairs(struct weir_pipe *pipe, int status, struct weir_error *err
     return status;
 }
 
-/* Once, on a rank with GPUs. */
-static int begin_pulse(struct weir_pipe *pipe) {
+int weir__ranks_begin_pulse(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     const struct weir_world *world = ranks->world;
     assert(ranks->channels > WEIR__PULSE_CHANNEL);
@@ -362,9 +361,8 @@ int weir__ranks_connect(struct weir_pipe *pipe, const struct weir__row_plan *pla
     struct weir_error error = {0};
     if (pipe->setup.gpus == NULL) return WEIR_OK;
     if (!pipe->ranks->slow) pipe->ranks->slow = any_pair(pipe, plan, say_pair);
-    int status = begin_pulse(pipe);
-    if (status != WEIR_OK || !any_pair(pipe, plan, joins)) return status;
-    status = begin_pairs(pipe, plan, &error);
+    if (!any_pair(pipe, plan, joins)) return WEIR_OK;
+    int status = begin_pairs(pipe, plan, &error);
     status = join_pairs(pipe, status, &error);
     if (status != WEIR_OK && error.message[0] != '\0')
         weir_faults_add(faults, "rank %u: %.200s", pipe->ranks->world->rank, error.message);

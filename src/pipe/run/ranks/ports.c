@@ -102,13 +102,18 @@ uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__r
     return WEIR__LANE_CHANNEL + (lanes > replicas ? lanes : replicas);
 }
 
-static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan) {
+/* As all ranks do then; what fails on one, if its world goes on, none waits for. */
+static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan,
+                         struct weir_faults *faults) {
     struct weir__ranks *ranks = pipe->ranks;
+    const struct weir_world *world = ranks->world;
     uint32_t count = weir__ranks_channels(pipe, plan);
     if (count <= ranks->channels) return WEIR_OK;
-    int status = ranks->world->calls->open(ranks->world->context, count);
+    int status = world->calls->open(world->context, count);
     if (status == WEIR_OK) ranks->channels = count;
-    return status;
+    if (status == WEIR_OK) status = weir__ranks_begin_pulse(pipe);
+    if (status != WEIR_OK) weir_faults_add(faults, "%.200s", world->calls->reason(world->context));
+    return weir__world_agree(world, status, 0, "channels", faults);
 }
 
 /* A record, and all squares and losses. */
@@ -154,7 +159,7 @@ int weir__ranks_prepare(struct weir_pipe *pipe, struct weir__row_plan *plan,
     if (pipe->ranks == NULL) return WEIR_OK;
     int status = make_ports(pipe, plan);
     status = weir__world_agree(pipe->ranks->world, status, 0, "plans", NULL);
-    if (status != WEIR_OK || (status = open_channels(pipe, plan)) != WEIR_OK) return status;
+    if (status != WEIR_OK || (status = open_channels(pipe, plan, faults)) != WEIR_OK) return status;
     return weir__ranks_connect(pipe, plan, faults);
 }
 
