@@ -3,6 +3,7 @@
 #include "world/allreduce.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -344,4 +345,15 @@ int weir__clocks_compare(const struct weir_world *world, const struct weir__link
     if (status != WEIR_OK) return fail(world, status, &error, faults);
     status = weir__world_gather(world, how->allocator, clocks, bytes, &error);
     return fail(world, status, &error, faults);
+}
+
+/* ---- kernels ---- */
+
+bool weir__boot_id(char text[WEIR__BOOT_ID_BYTES]) {
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    bool known = file != NULL && fgets(text, WEIR__BOOT_ID_BYTES, file) != NULL;
+    assert(text != NULL);
+    if (file != NULL) fclose(file);
+    if (!known) text[0] = '\0';
+    return known;
 }

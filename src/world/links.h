@@ -64,4 +64,9 @@ int weir__clock_compare(const struct weir_world *world, const struct weir__links
 int weir__clocks_compare(const struct weir_world *world, const struct weir__links_how *how,
                          struct weir__clock *clocks, struct weir_faults *faults);
 
+/** What the running kernel is known by, whatever its host's names are, as one line. False, and "",
+ * where it does not say. */
+enum { WEIR__BOOT_ID_BYTES = 64 };
+bool weir__boot_id(char text[WEIR__BOOT_ID_BYTES]);
+
 #endif

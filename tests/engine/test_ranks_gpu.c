@@ -103,6 +103,10 @@ static void test_ranks_share_the_gpus_of_their_host(void) {
     if (gpu == NULL) return;
     choose_pair(gpu, "cuda:1", "cuda:1", 4); /* GPUs 1 and 3 */
     EXPECT(expect_exchange(gpu, "by NCCL") > 0);
+    choose_pair(gpu, "cpu", "cuda:1", 2); /* rank 1 has both, however many are named */
+    all.devices[2] = all.devices[3] = "cuda";
+    all.run.options.device_count = 4;
+    EXPECT_EQ_UINT(expect_exchange(gpu, ""), 0);
     choose_pair(gpu, "cuda:1", "cuda:1", 2);
     expect_refused("2 ranks share 2 GPUs of this host");
     engine_gpu_expect_clean(gpu);

@@ -25,12 +25,10 @@ enum { PINGS = 8, DRIFT_PPM = 50 };
 /* Of the kernel whose clock this process reads, since it was started, and of its host's name: more
  * than one name of a host costs messages, and no more. */
 static uint64_t kernel_of(const struct weir_world *world) {
-    char boot[64] = "", space[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    char boot[WEIR__BOOT_ID_BYTES], space[64] = "";
     uint64_t hash = weir__hash(WEIR__HASH_BEGIN, world->host, strlen(world->host));
-    if (file == NULL || fgets(boot, sizeof boot, file) == NULL)
+    if (!weir__boot_id(boot))
         hash = weir__hash(hash, &world->rank, sizeof world->rank); /* nobody's but its own */
-    if (file != NULL) fclose(file);
     if (readlink("/proc/self/ns/time", space, sizeof space - 1) < 0) space[0] = '\0';
     hash = weir__hash(hash, boot, strlen(boot));
     return weir__hash(hash, space, strlen(space));

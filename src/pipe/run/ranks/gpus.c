@@ -7,6 +7,7 @@
  * are known beforehand, and go through pinned memory and the world. */
 #include "device/gpus.h"
 #include "pipe/run/ranks.h"
+#include "world/links.h"
 #include "world/wait.h"
 
 #include <stdio.h>
@@ -18,30 +19,35 @@
 
 /* ---- the survey ---- */
 
-static bool is_gpu(const struct weir__setup *setup, uint32_t device) {
-    return !setup->devices[device].synchronous;
+/* Of the table that will be; 0: there will be none. */
+static uint32_t count_workers(const struct weir__setup *setup) {
+    struct weir_pipe_options options = setup->options;
+    struct weir_table *table = NULL;
+    options.log = NULL; /* it is for the pipe's */
+    if (options.workers > 0 && options.table_csv == NULL) return options.workers;
+    int status = weir__make_table(&options, weir__replica(&options), options.rows,
+                                  setup->flow.no_backward, false, NULL, &table);
+    uint32_t count = status == WEIR_OK ? table->worker_count : 0;
+    weir_table_destroy(table);
+    return count;
 }
 
-/* As far as it is known before there is a table: with a device for each worker. */
 static bool wants_gpus(const struct weir__setup *setup) {
     const struct weir_world *world = setup->options.world;
-    uint32_t count = setup->options.device_count;
-    assert(count == 0 || setup->devices != NULL);
     uint32_t ranks = world->rank_count / weir__replicas(&setup->options);
-    bool wants = count > 0 && count < ranks && is_gpu(setup, 0);
-    for (uint32_t d = 0; !wants && ranks > 0 && d < count; d++)
-        wants = is_gpu(setup, d) && weir__dealt_rank(ranks, count, d) == world->rank % ranks;
+    uint32_t workers = count_workers(setup);
+    bool wants = false;
+    for (uint32_t w = 0; !wants && ranks > 0 && w < workers; w++)
+        wants = !weir__setup_device(setup, w).synchronous &&
+                weir__setup_rank(setup, w, workers) == world->rank % ranks;
     return wants;
 }
 
 /* Of the running kernel: hosts' names may be several for one machine. */
 static uint64_t machine_key(const struct weir_world *world) {
-    char boot[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (file == NULL || fgets(boot, sizeof boot, file) == NULL)
-        snprintf(boot, sizeof boot, "%s", world->host);
-    if (file != NULL) fclose(file);
-    return weir__hash(WEIR__HASH_BEGIN, boot, strlen(boot));
+    char boot[WEIR__BOOT_ID_BYTES];
+    const char *known_by = weir__boot_id(boot) ? boot : world->host;
+    return weir__hash(WEIR__HASH_BEGIN, known_by, strlen(known_by));
 }
 
 static uint32_t nccl_version(void) {
@@ -88,7 +94,8 @@ static void deal(struct weir__rank_gpus *all, uint32_t ranks, uint32_t rank) {
 
 static bool names_gpus(const struct weir__setup *setup) {
     bool any = false;
-    for (uint32_t d = 0; !any && d < setup->options.device_count; d++) any = is_gpu(setup, d);
+    for (uint32_t d = 0; !any && d < setup->options.device_count; d++)
+        any = !weir__setup_device(setup, d).synchronous;
     return any;
 }
 
