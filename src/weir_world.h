@@ -25,8 +25,8 @@
  * R. Each rank reads of a step's inputs what enters its stages. Loss, norm, outputs, input
  * gradients, flags and failures come to all: a step that fails on one rank fails on all of them.
  * "cuda:N" is the N-th of the rank's own GPUs: ranks whose drivers show the same ones share them
- * evenly, in their order, and where there are fewer, some have the same. A worker has a GPU in every
- * replica, or in none.
+ * evenly, in their order, and where there are fewer, some have the same. A worker has a GPU in all
+ * replicas, or in none.
  * Memory is planned for all workers, and taken for the rank's own; the attachment of another's
  * stage is empty. weir_pipe_read gives what is read to all ranks, and weir_pipe_write writes on the
  * stage's; what they name there counts on that rank alone. Trace and report are rank 0's, of all

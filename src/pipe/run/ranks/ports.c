@@ -102,16 +102,21 @@ uint32_t weir__ranks_channels(const struct weir_pipe *pipe, const struct weir__r
     return WEIR__LANE_CHANNEL + (lanes > replicas ? lanes : replicas);
 }
 
+static int open_own(struct weir_pipe *pipe, uint32_t count) {
+    const struct weir_world *world = pipe->ranks->world;
+    int status = world->calls->open(world->context, count);
+    if (status != WEIR_OK) return status;
+    pipe->ranks->channels = count;
+    return weir__ranks_begin_pulse(pipe);
+}
+
 /* As all ranks do then; what fails on one, if its world goes on, none waits for. */
 static int open_channels(struct weir_pipe *pipe, const struct weir__row_plan *plan,
                          struct weir_faults *faults) {
-    struct weir__ranks *ranks = pipe->ranks;
-    const struct weir_world *world = ranks->world;
+    const struct weir_world *world = pipe->ranks->world;
     uint32_t count = weir__ranks_channels(pipe, plan);
-    if (count <= ranks->channels) return WEIR_OK;
-    int status = world->calls->open(world->context, count);
-    if (status == WEIR_OK) ranks->channels = count;
-    if (status == WEIR_OK) status = weir__ranks_begin_pulse(pipe);
+    if (count <= pipe->ranks->channels) return WEIR_OK;
+    int status = open_own(pipe, count);
     if (status != WEIR_OK) weir_faults_add(faults, "%.200s", world->calls->reason(world->context));
     return weir__world_agree(world, status, 0, "channels", faults);
 }

@@ -199,17 +199,21 @@ static uint64_t hash_plans(const struct weir_pipe *pipe, uint64_t hash) {
     return hash;
 }
 
+static uint32_t channels_of(const struct weir_pipe *pipe) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++) {
+        uint32_t own = weir__ranks_channels(pipe, pipe->prepared[i]);
+        if (own > most) most = own;
+    }
+    return most;
+}
+
 /* What replicas have in common: not the micro-batches, but the order of updates, in which
  * parameters go. */
 static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
     const struct weir__row_plan *plan = pipe->prepared[0];
-    uint32_t channels = 0;
-    for (uint32_t i = 0; i < pipe->prepared_count; i++) {
-        uint32_t own = weir__ranks_channels(pipe, pipe->prepared[i]);
-        if (own > channels) channels = own;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
         hash = weir__hash(hash, &pipe->prepared[i]->rows, sizeof pipe->prepared[i]->rows);
-    }
-    hash = weir__hash(hash, &channels, sizeof channels);
     hash =
         weir__hash(hash, plan->stage_worker, plan->table->stage_count * sizeof *plan->stage_worker);
     for (uint32_t a = 0; a < plan->table->action_count; a++) {
@@ -254,13 +258,14 @@ int weir__ranks_agree(const struct weir_world *world, const struct weir_pipe *pi
     bool shares = whole && pipe->ranks->replicas > 1;
     if (whole) hash = hash_options(pipe, hash);
     if (whole) hash = shares ? hash_shares(pipe, hash) : hash_plans(pipe, hash);
-    status = weir__world_agree(world, status, shares ? hash_kinds(pipe) : 0,
+    status = weir__world_agree(world, status, hash, what, faults);
+    if (status != WEIR_OK || !shares) return status;
+    status = weir__world_agree(world, WEIR_OK, hash_kinds(pipe),
                                "devices: give a worker a CPU in every replica, or a GPU in each",
                                faults);
-    if (status == WEIR_OK) status = weir__world_agree(world, status, hash, what, faults);
-    if (status != WEIR_OK || !shares) return status;
+    if (status != WEIR_OK) return status;
     uint32_t ranks = pipe->ranks->ranks_per_replica;
     status = weir__world_agree_among(world, pipe->ranks->replica * ranks, ranks,
                                      hash_plans(pipe, hash), what, faults);
-    return weir__world_agree(world, status, 0, what, faults);
+    return weir__world_agree(world, status, channels_of(pipe), what, faults);
 }
