@@ -605,6 +605,7 @@ struct weir_conv_options {
     int64_t stride[2], padding[2];
     int64_t groups;
     int64_t output_padding[2]; /**< of conv_transpose2d, below the stride */
+    int64_t dilation[2];       /**< pixels from one tap to the next; 0 stands for 1 */
 };
 /** weight [out, in / groups, kernel height, kernel width], bias [out] or NULL. */
 struct weir_value *weir_conv2d(struct weir_builder *builder, struct weir_value *x,

@@ -295,9 +295,10 @@ struct weir__plane {
 /** How an output image looks at its input. */
 struct weir__window {
     struct weir__plane in, out, kernel, stride, padding;
-    int64_t groups;     /**< conv2d */
-    bool count_padding; /**< avg_pool2d: PyTorch's count_include_pad */
-    bool adaptive;      /**< avg_pool2d: windows follow from the planes */
+    struct weir__plane gap; /**< conv2d: pixels between neighbouring taps, dilation less 1 */
+    int64_t groups;         /**< conv2d */
+    bool count_padding;     /**< avg_pool2d: PyTorch's count_include_pad */
+    bool adaptive;          /**< avg_pool2d: windows follow from the planes */
 };
 
 struct weir__custom;

@@ -242,10 +242,12 @@ def module_of(layer, x):
     sides = [layer.get(key, default) for key, default in
              (("kernel_size", None), ("stride", 1), ("padding", 0))]
     if kind == "conv2d":
-        return nn.Conv2d(x.shape[1], layer["out_channels"], *sides)
+        return nn.Conv2d(x.shape[1], layer["out_channels"], *sides, get("dilation", 1),
+                         get("groups", 1), get("bias", True))
     if kind == "conv_transpose2d":
         return nn.ConvTranspose2d(x.shape[1], layer["out_channels"], *sides,
-                                  get("output_padding", 0), get("groups", 1), get("bias", True))
+                                  get("output_padding", 0), get("groups", 1), get("bias", True),
+                                  get("dilation", 1))
     return {"silu": nn.SiLU, "gelu": nn.GELU, "flatten": nn.Flatten}[kind]()
 
 
@@ -409,3 +411,5 @@ if __name__ == "__main__":
               F.cross_entropy)
     make_file("image_layers", lambda: (noise(7, 2, 5, 4), noise(7, 4)), F.mse_loss)
     make_residual()
+    torch.manual_seed(21)
+    make_file("conv_layers", lambda: (noise(7, 3, 13, 12), noise(7, 4)), F.mse_loss)

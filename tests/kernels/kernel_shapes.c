@@ -18,8 +18,8 @@ static int64_t between(int64_t low, int64_t high) {
     return low + (int64_t)test_random_below((uint64_t)(high - low + 1));
 }
 
-static int64_t outputs_of(int64_t in, int64_t kernel, int64_t stride, int64_t padding) {
-    return (in + 2 * padding - kernel) / stride + 1;
+static int64_t outputs_of(int64_t in, int64_t reach, int64_t stride, int64_t padding) {
+    return (in + 2 * padding - reach) / stride + 1;
 }
 
 /** A row of few numbers may be nearly flat. What BF16 then rounds before the norm is as large as
@@ -28,7 +28,8 @@ static double eps_for(int64_t row) {
     return row == 2 || row == 3 ? 0.25 : 1e-5;
 }
 
-/** A window over a plane of up to 13 x 13. A pool's holds a pixel wherever it stands. */
+/** A window over a plane of up to 13 x 13, but where it is dilated. A pool's holds a pixel wherever
+ * it stands. */
 static struct weir__window any_window(bool pool) {
     static const struct weir__plane kernels[] = {{1, 1}, {2, 2}, {3, 3}, {1, 7}, {7, 1},
                                                  {7, 7}, {3, 2}, {5, 5}, {3, 3}};
@@ -40,14 +41,19 @@ static struct weir__window any_window(bool pool) {
                                   .padding = {between(0, most.height), between(0, most.width)},
                                   .groups = 1,
                                   .count_padding = test_random_below(2) == 0};
-    int64_t least_height = kernel.height - 2 * window.padding.height;
-    int64_t least_width = kernel.width - 2 * window.padding.width;
-    window.in.height = between(least_height > 1 ? least_height : 1, 13);
-    window.in.width = between(least_width > 1 ? least_width : 1, 13);
+    if (!pool && test_random_below(3) == 0)
+        window.gap = (struct weir__plane){kernel.height > 1 ? between(0, 3) : 0,
+                                          kernel.width > 1 ? between(0, 3) : 0};
+    struct weir__plane reach = {kernel.height + (kernel.height - 1) * window.gap.height,
+                                kernel.width + (kernel.width - 1) * window.gap.width};
+    int64_t least_height = reach.height - 2 * window.padding.height;
+    int64_t least_width = reach.width - 2 * window.padding.width;
+    window.in.height = (least_height > 1 ? least_height : 1) + between(0, 9);
+    window.in.width = (least_width > 1 ? least_width : 1) + between(0, 9);
     window.out.height =
-        outputs_of(window.in.height, kernel.height, window.stride.height, window.padding.height);
+        outputs_of(window.in.height, reach.height, window.stride.height, window.padding.height);
     window.out.width =
-        outputs_of(window.in.width, kernel.width, window.stride.width, window.padding.width);
+        outputs_of(window.in.width, reach.width, window.stride.width, window.padding.width);
     return window;
 }
 

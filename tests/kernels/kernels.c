@@ -465,14 +465,14 @@ static void describe(const struct weir__op_shape *shape, char *text, size_t capa
     if (window->in.height == 0) return;
     snprintf(text + used, capacity - (size_t)used,
              " from %lldx%lld to %lldx%lld, kernel %lldx%lld stride %lldx%lld padding %lldx%lld "
-             "groups %lld%s%s",
+             "gap %lldx%lld groups %lld%s%s",
              (long long)window->in.height, (long long)window->in.width,
              (long long)window->out.height, (long long)window->out.width,
              (long long)window->kernel.height, (long long)window->kernel.width,
              (long long)window->stride.height, (long long)window->stride.width,
              (long long)window->padding.height, (long long)window->padding.width,
-             (long long)window->groups, window->count_padding ? " counted" : "",
-             window->adaptive ? " adaptive" : "");
+             (long long)window->gap.height, (long long)window->gap.width, (long long)window->groups,
+             window->count_padding ? " counted" : "", window->adaptive ? " adaptive" : "");
 }
 
 static void expect_output(const struct kernel_results *got, const struct kernel_results *wanted,

@@ -98,19 +98,22 @@ static bool opens(const char *file) {
 /* ---- convolutions ---- */
 
 struct form {
-    int64_t rows, in, out, side, kernel, stride, padding, groups;
+    int64_t rows, in, out, side, kernel, stride, padding, groups, gap;
 };
 
 static const struct form forms[] = {
-    {4, 64, 64, 32, 3, 1, 1, 1},  {4, 3, 32, 32, 3, 1, 1, 1},   {4, 64, 1, 32, 1, 1, 0, 1},
-    {3, 5, 7, 9, 3, 2, 1, 1},     {2, 64, 128, 16, 1, 2, 0, 1}, {2, 64, 64, 16, 3, 1, 1, 4},
-    {2, 32, 32, 16, 3, 1, 1, 32}, {1, 16, 24, 12, 5, 1, 2, 1},  {2, 1, 1, 7, 7, 1, 3, 1},
+    {4, 64, 64, 32, 3, 1, 1, 1},    {4, 3, 32, 32, 3, 1, 1, 1},   {4, 64, 1, 32, 1, 1, 0, 1},
+    {3, 5, 7, 9, 3, 2, 1, 1},       {2, 64, 128, 16, 1, 2, 0, 1}, {2, 64, 64, 16, 3, 1, 1, 4},
+    {2, 32, 32, 16, 3, 1, 1, 32},   {1, 16, 24, 12, 5, 1, 2, 1},  {2, 1, 1, 7, 7, 1, 3, 1},
+    {4, 64, 64, 32, 3, 1, 2, 1, 1}, {3, 5, 7, 13, 3, 2, 3, 1, 2}, {2, 32, 32, 16, 3, 1, 4, 32, 3},
+    {2, 64, 64, 17, 3, 2, 2, 4, 1},
 };
 
 static struct weir__cuda_convolution convolution_of(const struct form *form,
                                                     enum weir__cuda_convolution_kind kind,
                                                     enum weir_dtype dtype) {
-    int64_t out = (form->side + 2 * form->padding - form->kernel) / form->stride + 1;
+    int64_t reach = form->kernel + (form->kernel - 1) * form->gap;
+    int64_t out = (form->side + 2 * form->padding - reach) / form->stride + 1;
     return (struct weir__cuda_convolution){.kind = kind,
                                            .rows = form->rows,
                                            .rows_max = form->rows,
@@ -121,6 +124,7 @@ static struct weir__cuda_convolution convolution_of(const struct form *form,
                                                       .kernel = {form->kernel, form->kernel},
                                                       .stride = {form->stride, form->stride},
                                                       .padding = {form->padding, form->padding},
+                                                      .gap = {form->gap, form->gap},
                                                       .groups = form->groups},
                                            .image = dtype,
                                            .weight = dtype};

@@ -13,37 +13,64 @@
 
 struct sizes {
     int64_t rows, in, out, height, width, kernel, stride_y, stride_x, padding, groups;
+    int64_t gap_y, gap_x;
 };
 
 static const struct sizes nets[] = {
-    {2, 3, 16, 33, 21, 3, 1, 1, 1, 1},  {2, 16, 16, 20, 48, 3, 1, 1, 1, 1},
-    {1, 16, 32, 17, 50, 3, 1, 1, 1, 1}, {3, 32, 8, 9, 40, 3, 1, 1, 1, 1},
-    {2, 8, 8, 24, 24, 3, 1, 1, 1, 1},   {2, 48, 3, 12, 12, 3, 1, 1, 1, 1},
-    {2, 12, 40, 12, 12, 5, 1, 1, 2, 1}, {4, 64, 80, 3, 3, 3, 1, 1, 1, 1},
-    {2, 24, 24, 15, 15, 3, 2, 2, 1, 1}, {2, 32, 16, 13, 13, 1, 1, 1, 0, 1},
-    {3, 32, 16, 13, 13, 1, 2, 2, 0, 1}, {2, 16, 1, 31, 31, 1, 1, 1, 0, 1},
-    {2, 32, 48, 10, 10, 3, 1, 1, 1, 2}, {2, 40, 40, 14, 14, 3, 1, 1, 1, 40},
-    {1, 6, 9, 24, 24, 3, 1, 1, 1, 3},   {2, 16, 16, 11, 11, 3, 1, 1, 0, 1},
-    {2, 16, 8, 11, 11, 3, 1, 1, 2, 1},  {2, 12, 5, 10, 10, 2, 1, 1, 3, 1},
-    {3, 2, 16, 34, 40, 1, 2, 1, 0, 1},  {3, 1, 40, 10, 2, 3, 1, 2, 1, 1},
-    {2, 20, 40, 16, 18, 1, 3, 2, 0, 1}, {9, 70, 130, 6, 5, 3, 1, 1, 1, 1},
-    {2, 130, 70, 9, 8, 3, 2, 3, 1, 1},  {2, 96, 33, 8, 7, 2, 3, 2, 1, 1},
-    {2, 136, 200, 5, 4, 3, 1, 1, 1, 2}, {3, 70, 70, 9, 11, 3, 2, 3, 1, 70},
-    {2, 5, 15, 9, 11, 3, 2, 1, 1, 5},   {1, 17, 17, 5, 5, 1, 2, 2, 1, 17},
+    {2, 3, 16, 33, 21, 3, 1, 1, 1, 1},
+    {2, 16, 16, 20, 48, 3, 1, 1, 1, 1},
+    {1, 16, 32, 17, 50, 3, 1, 1, 1, 1},
+    {3, 32, 8, 9, 40, 3, 1, 1, 1, 1},
+    {2, 8, 8, 24, 24, 3, 1, 1, 1, 1},
+    {2, 48, 3, 12, 12, 3, 1, 1, 1, 1},
+    {2, 12, 40, 12, 12, 5, 1, 1, 2, 1},
+    {4, 64, 80, 3, 3, 3, 1, 1, 1, 1},
+    {2, 24, 24, 15, 15, 3, 2, 2, 1, 1},
+    {2, 32, 16, 13, 13, 1, 1, 1, 0, 1},
+    {3, 32, 16, 13, 13, 1, 2, 2, 0, 1},
+    {2, 16, 1, 31, 31, 1, 1, 1, 0, 1},
+    {2, 32, 48, 10, 10, 3, 1, 1, 1, 2},
+    {2, 40, 40, 14, 14, 3, 1, 1, 1, 40},
+    {1, 6, 9, 24, 24, 3, 1, 1, 1, 3},
+    {2, 16, 16, 11, 11, 3, 1, 1, 0, 1},
+    {2, 16, 8, 11, 11, 3, 1, 1, 2, 1},
+    {2, 12, 5, 10, 10, 2, 1, 1, 3, 1},
+    {3, 2, 16, 34, 40, 1, 2, 1, 0, 1},
+    {3, 1, 40, 10, 2, 3, 1, 2, 1, 1},
+    {2, 20, 40, 16, 18, 1, 3, 2, 0, 1},
+    {9, 70, 130, 6, 5, 3, 1, 1, 1, 1},
+    {2, 130, 70, 9, 8, 3, 2, 3, 1, 1},
+    {2, 96, 33, 8, 7, 2, 3, 2, 1, 1},
+    {2, 136, 200, 5, 4, 3, 1, 1, 1, 2},
+    {3, 70, 70, 9, 11, 3, 2, 3, 1, 70},
+    {2, 5, 15, 9, 11, 3, 2, 1, 1, 5},
+    {1, 17, 17, 5, 5, 1, 2, 2, 1, 17},
     {1, 40, 24, 30, 70, 5, 2, 1, 2, 1},
+    /* dilated: steps that do and do not share a divisor with the stride */
+    {2, 3, 16, 33, 21, 3, 1, 1, 2, 1, 1, 1},
+    {2, 16, 24, 20, 31, 3, 1, 1, 1, 1, 2, 0},
+    {1, 16, 24, 20, 31, 3, 1, 1, 1, 1, 0, 2},
+    {2, 24, 40, 15, 17, 3, 2, 2, 2, 1, 1, 1},
+    {1, 10, 9, 25, 22, 3, 4, 3, 3, 1, 1, 2},
+    {1, 6, 33, 24, 26, 4, 4, 6, 5, 1, 5, 3},
+    {3, 70, 130, 9, 8, 3, 1, 1, 4, 1, 3, 3},
+    {2, 136, 72, 7, 14, 3, 2, 2, 2, 2, 1, 2},
+    {2, 40, 40, 14, 15, 3, 1, 1, 2, 40, 1, 1},
+    {2, 33, 33, 17, 16, 3, 2, 4, 3, 33, 2, 1},
+    {2, 20, 12, 12, 12, 2, 3, 3, 0, 4, 5, 8},
 };
 
 static const enum weir__op_code ops[] = {WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input,
                                          WEIR__OP_conv2d_grad_weight};
 
-static int64_t outputs_of(const struct sizes *sizes, int64_t in, int64_t stride) {
-    return (in + 2 * sizes->padding - sizes->kernel) / stride + 1;
+static int64_t outputs_of(const struct sizes *sizes, int64_t in, int64_t stride, int64_t gap) {
+    return (in + 2 * sizes->padding - sizes->kernel - (sizes->kernel - 1) * gap) / stride + 1;
 }
 
 static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op_code op) {
     struct weir__plane stride = {sizes->stride_y, sizes->stride_x};
-    struct weir__plane out = {outputs_of(sizes, sizes->height, stride.height),
-                              outputs_of(sizes, sizes->width, stride.width)};
+    struct weir__plane out = {outputs_of(sizes, sizes->height, stride.height, sizes->gap_y),
+                              outputs_of(sizes, sizes->width, stride.width, sizes->gap_x)};
     return (struct weir__op_shape){.op = op,
                                    .threads = 1,
                                    .rows = sizes->rows,
@@ -55,6 +82,7 @@ static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op_c
                                               .kernel = {sizes->kernel, sizes->kernel},
                                               .stride = stride,
                                               .padding = {sizes->padding, sizes->padding},
+                                              .gap = {sizes->gap_y, sizes->gap_x},
                                               .groups = sizes->groups}};
 }
 
@@ -89,10 +117,11 @@ static float add_product(const struct chains *chains, double a, double b, float 
 /** By the output's pixel and a tap: the input's pixel; -1: none. */
 static int64_t input_pixel(const struct weir__window *window, int64_t row, int64_t out_pixel,
                            int64_t tap) {
-    int64_t y = out_pixel / window->out.width * window->stride.height + tap / window->kernel.width;
-    int64_t x = out_pixel % window->out.width * window->stride.width + tap % window->kernel.width;
-    y -= window->padding.height;
-    x -= window->padding.width;
+    int64_t tap_y = tap / window->kernel.width, tap_x = tap % window->kernel.width;
+    int64_t y = out_pixel / window->out.width * window->stride.height - window->padding.height;
+    int64_t x = out_pixel % window->out.width * window->stride.width - window->padding.width;
+    y += tap_y * (window->gap.height + 1);
+    x += tap_x * (window->gap.width + 1);
     if (y < 0 || y >= window->in.height || x < 0 || x >= window->in.width) return -1;
     return (row * window->in.height + y) * window->in.width + x;
 }

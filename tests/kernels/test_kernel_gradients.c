@@ -108,8 +108,11 @@ static void choose_window(struct weir__op_shape *shape, int variant) {
                                     .padding = {1, 1},
                                     .out = {3, 5},
                                     .count_padding = variant == 1};
-    if (shape->op == WEIR__OP_conv2d || shape->op == WEIR__OP_conv2d_grad_input)
+    if (shape->op == WEIR__OP_conv2d || shape->op == WEIR__OP_conv2d_grad_input) {
         shape->in = 4, shape->out = 6;
+        window->gap.width = variant;
+        window->out.width -= variant;
+    }
     if (shape->op == WEIR__OP_avg_pool2d && variant == 1)
         *window = (struct weir__window){.in = {5, 4}, .out = {3, 6}, .adaptive = true};
     if (shape->op == WEIR__OP_upsample)

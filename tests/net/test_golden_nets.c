@@ -134,6 +134,16 @@ static const struct golden image = {
     .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},
     .length = 3 * (18 + 18 + 18 + 120) + 7 * 20,
 };
+static const struct golden convolutions = {
+    .path = "tests/golden/conv_layers.safetensors",
+    .json = "tests/golden/conv_layers.json",
+    .input = {.dtype = WEIR_F32, .rank = 3, .shape = {3, 13, 12}},
+    .target = {.dtype = WEIR_F32, .rank = 1, .shape = {4}},
+    .output = {.dtype = WEIR_F64, .rank = 1, .shape = {4}},
+    .rows = 7,
+    .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},
+    .length = 3 * (27 + 42 + 21 + 9 + 48 + 27 + 600) + 7 * 156,
+};
 
 
 /* ---- decoders: tests/golden/make_decoders.py ---- */
@@ -603,6 +613,16 @@ static void test_decoders_train_as_transformers(void) {
     }
 }
 
+static void test_a_file_of_convolutions_gives_pytorchs_gradients(void) {
+    run(&convolutions, WEIR_F64, false, check_mini_batch);
+    run(&convolutions, WEIR_F32, false, check_mini_batch);
+}
+
+static void test_a_file_of_convolutions_trains_as_pytorch(void) {
+    run(&convolutions, WEIR_F64, true, check_training);
+    run(&convolutions, WEIR_F32, true, check_training);
+}
+
 WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
                 TEST(tied_head_sums_both_gradients), TEST(gpt_trains_as_pytorch_with_clipped_adamw),
                 TEST(mixed_residuals_give_pytorchs_gradients),
@@ -616,4 +636,6 @@ WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
                 TEST(a_file_of_image_layers_gives_pytorchs_gradients),
                 TEST(a_file_of_image_layers_trains_as_pytorch),
                 TEST(decoders_give_transformers_gradients),
-                TEST(decoders_train_as_transformers))
+                TEST(decoders_train_as_transformers),
+                TEST(a_file_of_convolutions_gives_pytorchs_gradients),
+                TEST(a_file_of_convolutions_trains_as_pytorch))

@@ -209,7 +209,7 @@ static void test_impossible_transposed_convolutions_are_refused(void) {
 
 static void test_other_cases_of_pytorch_are_refused(void) {
     struct weir_attr out = WEIR_ATTR_INT("out_channels", 3), size = WEIR_ATTR_INT("kernel_size", 3);
-    expect_add_refused("conv2d", NULL, WEIR_ATTRS(out, size, WEIR_ATTR_PAIR("dilation", 1, 2)),
+    expect_add_refused("max_pool2d", NULL, WEIR_ATTRS(size, WEIR_ATTR_PAIR("dilation", 1, 2)),
                        WEIR_ERR_ARGUMENT, "dilation may only be 1: nothing else is offered");
     expect_add_refused("conv2d", NULL,
                        WEIR_ATTRS(out, size, WEIR_ATTR_TEXT("padding_mode", "reflect")),
@@ -410,6 +410,7 @@ static void test_hashes_see_every_kind_of_attribute(void) {
     EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_FLAG("bias", 1))));
     EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("in_channels", 7))));
     EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("dilation", 1))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_PAIR("dilation", 1, 2))));
     EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 3, 1))));
     EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 1, 3))));
     EXPECT(form != conv_form(WEIR_ATTRS(size, WEIR_ATTR_INT("out_channels", 4))));

@@ -5,7 +5,8 @@
  *
  * The gradient of the input walks as the forward pass does, from the output's pixels to the
  * input's, with kernels turned by half. Where it has strides, the input's pixels that see the same
- * taps are a walk of their own: a *phase*.
+ * taps are a walk of their own: a *phase*. Dilated taps are `spread`: they see pixels that are not
+ * neighbours.
  */
 #ifndef WEIR_VECTOR_CONV_H
 #define WEIR_VECTOR_CONV_H
@@ -13,11 +14,11 @@
 #include "net/cpu/panel.h"
 #include "net/cpu/vector_calls.h"
 
-/** Pixels along one side: pixel t of the result and tap m meet at pixel first + t * stride + m of
- * the source, where there is one. */
+/** Pixels along one side: pixel t of the result and tap m meet at pixel first + t * stride + m *
+ * spread of the source, where there is one. */
 struct weir__conv_axis {
     int64_t pixels, to_first, to_step; /**< t is the result's to_first + t * to_step */
-    int64_t sources, first, stride;
+    int64_t sources, first, stride, spread;
     int64_t taps, tap_first, tap_step; /**< m is the kernel's tap_first + m * tap_step */
 };
 
@@ -45,6 +46,9 @@ struct weir__conv_walk VECTOR(conv_walk)(const struct weir__op_shape *shape, int
 /** The taps by which pixel t sees the source, and the pixels that see it by tap m. */
 struct weir__conv_range VECTOR(conv_taps)(const struct weir__conv_axis *axis, int64_t t);
 struct weir__conv_range VECTOR(conv_pixels)(const struct weir__conv_axis *axis, int64_t m);
+/** From the first to the last pixel of the source that `pixels` of the result see beside each
+ * other, both counted. */
+int64_t VECTOR(conv_reach)(const struct weir__conv_axis *axis, int64_t pixels);
 
 /** Copies the image's rows of `rows` to `to`, `width` pixels each from column `left` on, with zeros
  * where there are none beside it. Rows above and below it are left as they are. */

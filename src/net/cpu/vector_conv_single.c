@@ -38,6 +38,7 @@ static void make_pixel(const struct single *single, const float *from, const flo
     const int64_t channels = single->channels, line = single->from_plane.width * channels;
     const int64_t padded = VECTOR(conv_up)(channels, LANES);
     const int64_t weights_line = single->walk->x.taps * padded;
+    const int64_t down = single->walk->y.spread, across = single->walk->x.spread;
     for (int64_t c = 0; c < channels; c += BLOCK * LANES) {
         vfloat sums[BLOCK];
         int64_t counts[BLOCK];
@@ -49,7 +50,7 @@ static void make_pixel(const struct single *single, const float *from, const flo
         }
         for (int64_t y = 0; y < taps.height; y++)
             for (int64_t x = 0; x < taps.width; x++) {
-                const float *seen = from + y * line + x * channels + c;
+                const float *seen = from + y * down * line + x * across * channels + c;
                 const float *weight = weights + y * weights_line + x * padded + c;
                 V_UNROLL
                 for (int v = 0; v < BLOCK; v++)
@@ -67,12 +68,14 @@ static void make_row(const struct single *single, int64_t image, int64_t row) {
     const int64_t channels = single->channels;
     const int64_t padded = VECTOR(conv_up)(channels, LANES);
     const struct weir__conv_range down = VECTOR(conv_taps)(y, row);
-    int64_t line = image * single->from_plane.height + y->first + row * y->stride + down.first;
+    int64_t line =
+        image * single->from_plane.height + y->first + row * y->stride + down.first * y->spread;
     int64_t to_line = image * single->to_plane.height + y->to_first + row * y->to_step;
     float *to = single->to + (to_line * single->to_plane.width + x->to_first) * channels;
     for (int64_t t = 0; t < x->pixels; t++, to += x->to_step * channels) {
         const struct weir__conv_range across = VECTOR(conv_taps)(x, t);
-        int64_t pixel = line * single->from_plane.width + x->first + t * x->stride + across.first;
+        int64_t pixel =
+            line * single->from_plane.width + x->first + t * x->stride + across.first * x->spread;
         make_pixel(single, single->from + pixel * channels,
                    single->weights + (down.first * x->taps + across.first) * padded,
                    (struct weir__plane){down.end - down.first, across.end - across.first}, to);
@@ -126,7 +129,8 @@ static void sum_tap(const struct single_weight *weight, int64_t tap, int64_t c,
     const int64_t channels = weight->shape->in;
     const struct weir__conv_range rows = VECTOR(conv_pixels)(y, tap / x->taps);
     const struct weir__conv_range pixels = VECTOR(conv_pixels)(x, tap % x->taps);
-    int64_t above = y->first + tap / x->taps, left = x->first + tap % x->taps;
+    int64_t above = y->first + tap / x->taps * y->spread;
+    int64_t left = x->first + tap % x->taps * x->spread;
     vfloat sum[WEIGHT_BLOCK] = {v_all(0)};
     for (int64_t image = 0; image < weight->shape->rows; image++)
         for (int64_t r = rows.first; r < rows.end; r++) {

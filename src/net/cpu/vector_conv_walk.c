@@ -20,7 +20,7 @@ bool VECTOR(conv_is_single)(const struct weir__op_shape *shape) {
 /* ---- axes ---- */
 
 struct conv_side {
-    int64_t in, out, kernel, stride, padding;
+    int64_t in, out, kernel, stride, padding, dilation;
 };
 
 static struct weir__conv_axis forward_axis(const struct conv_side *side) {
@@ -29,26 +29,48 @@ static struct weir__conv_axis forward_axis(const struct conv_side *side) {
                                     .sources = side->in,
                                     .first = -side->padding,
                                     .stride = side->stride,
+                                    .spread = side->dilation,
                                     .taps = side->kernel,
                                     .tap_step = 1};
 }
 
-/** Of the input's pixels i with (i + padding) % stride = phase: these see the taps phase, phase +
- * stride and so on, here from the last to the first. */
+static int64_t common_divisor(int64_t a, int64_t b) {
+    assert(a > 0 && b > 0);
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/** The first tap that a phase's pixels see; the kernel's size: they see none. */
+static int64_t first_tap(const struct conv_side *side, int64_t phase) {
+    int64_t tap = 0;
+    while (tap < side->kernel && (tap * side->dilation - phase) % side->stride != 0) tap++;
+    return tap;
+}
+
+/** Of the input's pixels i with (i + padding) % stride = phase: where the dilation is 1 these see
+ * the taps phase, phase + stride and so on, here from the last to the first. */
 static struct weir__conv_axis back_axis(const struct conv_side *side, int64_t phase) {
     int64_t stride = side->stride, shift = side->padding % stride;
-    int64_t i = (phase - shift + stride) % stride;
-    int64_t taps = phase < side->kernel ? (side->kernel - 1 - phase) / stride + 1 : 0;
-    assert((i + side->padding - phase) % stride == 0);
+    int64_t i = (phase - shift + stride) % stride, least = first_tap(side, phase);
+    int64_t common = common_divisor(stride, side->dilation), step = stride / common;
+    int64_t taps = least < side->kernel ? (side->kernel - 1 - least) / step + 1 : 0;
+    int64_t spread = taps > 1 ? side->dilation / common : 1; /* output's pixels from tap to tap */
+    int64_t from = taps > 0 ? (i + side->padding - least * side->dilation) / stride : 0;
+    assert(taps == 0 || (i + side->padding - least * side->dilation) % stride == 0);
     return (struct weir__conv_axis){.pixels = i < side->in ? (side->in - 1 - i) / stride + 1 : 0,
                                     .to_first = i,
                                     .to_step = stride,
                                     .sources = side->out,
-                                    .first = (i + side->padding - phase) / stride - (taps - 1),
+                                    .first = from - (taps - 1) * spread,
                                     .stride = 1,
+                                    .spread = spread,
                                     .taps = taps,
-                                    .tap_first = phase + (taps - 1) * stride,
-                                    .tap_step = -stride};
+                                    .tap_first = least + (taps - 1) * step,
+                                    .tap_step = -step};
 }
 
 int64_t VECTOR(conv_phases)(const struct weir__op_shape *shape) {
@@ -59,10 +81,10 @@ int64_t VECTOR(conv_phases)(const struct weir__op_shape *shape) {
 struct weir__conv_walk VECTOR(conv_walk)(const struct weir__op_shape *shape, int64_t phase) {
     const struct weir__window *w = &shape->window;
     assert(phase < VECTOR(conv_phases)(shape));
-    const struct conv_side y = {w->in.height, w->out.height, w->kernel.height, w->stride.height,
-                                w->padding.height};
-    const struct conv_side x = {w->in.width, w->out.width, w->kernel.width, w->stride.width,
-                                w->padding.width};
+    const struct conv_side y = {w->in.height,     w->out.height,     w->kernel.height,
+                                w->stride.height, w->padding.height, w->gap.height + 1};
+    const struct conv_side x = {w->in.width,     w->out.width,     w->kernel.width,
+                                w->stride.width, w->padding.width, w->gap.width + 1};
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
     int64_t in = shape->in / w->groups, out = shape->out / w->groups;
     return (struct weir__conv_walk){
@@ -79,18 +101,28 @@ static int64_t clip(int64_t i, int64_t least, int64_t most) {
     return i < least ? least : i > most ? most : i;
 }
 
+/** Steps of `step` from 0 on until `distance` is reached. */
+static int64_t steps_to(int64_t distance, int64_t step) {
+    return distance <= 0 ? 0 : (distance + step - 1) / step;
+}
+
 struct weir__conv_range VECTOR(conv_taps)(const struct weir__conv_axis *axis, int64_t t) {
     int64_t at = axis->first + t * axis->stride;
-    int64_t first = clip(-at, 0, axis->taps);
-    return (struct weir__conv_range){first, clip(axis->sources - at, first, axis->taps)};
+    int64_t first = clip(steps_to(-at, axis->spread), 0, axis->taps);
+    int64_t end = steps_to(axis->sources - at, axis->spread);
+    return (struct weir__conv_range){first, clip(end, first, axis->taps)};
 }
 
 struct weir__conv_range VECTOR(conv_pixels)(const struct weir__conv_axis *axis, int64_t m) {
-    int64_t before = -(axis->first + m), after = before + axis->sources;
-    int64_t first = before <= 0 ? 0 : (before + axis->stride - 1) / axis->stride;
-    int64_t end = after <= 0 ? 0 : (after + axis->stride - 1) / axis->stride;
-    first = clip(first, 0, axis->pixels);
+    int64_t before = -(axis->first + m * axis->spread), after = before + axis->sources;
+    int64_t first = clip(steps_to(before, axis->stride), 0, axis->pixels);
+    int64_t end = steps_to(after, axis->stride);
     return (struct weir__conv_range){first, clip(end, first, axis->pixels)};
+}
+
+int64_t VECTOR(conv_reach)(const struct weir__conv_axis *axis, int64_t pixels) {
+    assert(pixels >= 0 && axis->spread > 0);
+    return (pixels - 1) * axis->stride + (axis->taps - 1) * axis->spread + 1;
 }
 
 /* ---- copies ---- */

@@ -31,7 +31,7 @@ static void *image_new(struct weir__cudnn_graph *graph, int64_t id, int64_t coun
 }
 
 static void *window_new(struct weir__cudnn_graph *graph, const struct weir__window *window) {
-    const int64_t dilations[] = {1, 1};
+    const int64_t dilations[] = {window->gap.height + 1, window->gap.width + 1};
     const int64_t strides[] = {window->stride.height, window->stride.width};
     const int64_t paddings[] = {window->padding.height, window->padding.width};
     int64_t spatial = 2;
@@ -142,11 +142,12 @@ void weir__cudnn_convolution_key(const struct weir__cudnn *cudnn,
                                  struct weir__cudnn_key *key) {
     const struct weir__window *w = &convolution->window;
     const int64_t numbers[] = {
-        convolution->kind,     convolution->image, convolution->weight,  convolution->rows,
-        convolution->rows_max, convolution->in,    convolution->out,     w->groups,
-        w->in.height,          w->in.width,        w->out.height,        w->out.width,
-        w->kernel.height,      w->kernel.width,    w->stride.height,     w->stride.width,
-        w->padding.height,     w->padding.width,   convolution->has_bias};
+        convolution->kind,     convolution->image, convolution->weight, convolution->rows,
+        convolution->rows_max, convolution->in,    convolution->out,    w->groups,
+        w->in.height,          w->in.width,        w->out.height,       w->out.width,
+        w->kernel.height,      w->kernel.width,    w->stride.height,    w->stride.width,
+        w->padding.height,     w->padding.width,   w->gap.height,       w->gap.width,
+        convolution->has_bias};
     weir__cudnn_key_init(cudnn, "convolution", numbers, WEIR__COUNT_OF(numbers), key);
 }
 

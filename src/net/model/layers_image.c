@@ -19,12 +19,11 @@ static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 #define CONV_SIDES                                                                                 \
     {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},             \
         {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},         \
-        SIDES("stride", 1, 1), SIDES("padding", 0, 0)
+        SIDES("stride", 1, 1), SIDES("padding", 0, 0), SIDES("dilation", 1, 1)
 #define CONV_REST                                                                                  \
     {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},                       \
         {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},                                \
-        WEIR__OF_INPUT("in_channels", 1), WEIR__ONLY_PAIR("dilation", 1),                          \
-        WEIR__ONLY_TEXT("padding_mode", "zeros")
+        WEIR__OF_INPUT("in_channels", 1), WEIR__ONLY_TEXT("padding_mode", "zeros")
 
 static const struct weir_attr_rule conv2d_attrs[] = {
     CONV_SIDES,
@@ -38,6 +37,7 @@ static struct weir_conv_options conv_options(const struct weir_layer *layer) {
     struct weir_conv_options options = {.groups = weir_layer_int(layer, "groups")};
     weir_layer_pair(layer, "stride", options.stride);
     weir_layer_pair(layer, "padding", options.padding);
+    weir_layer_pair(layer, "dilation", options.dilation);
     return options;
 }
 

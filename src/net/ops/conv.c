@@ -9,11 +9,25 @@ static struct weir__plane plane_of(const int64_t sizes[2]) {
     return (struct weir__plane){sizes[0], sizes[1]};
 }
 
+/** Between a side's taps; a single one has none. */
+static struct weir__plane gap_of(const int64_t dilation[2], struct weir__plane kernel) {
+    return (struct weir__plane){kernel.height > 1 && dilation[0] > 1 ? dilation[0] - 1 : 0,
+                                kernel.width > 1 && dilation[1] > 1 ? dilation[1] - 1 : 0};
+}
+
+/** Pixels from the first tap of a side to its last. */
+static int64_t reach_of(int64_t kernel, int64_t gap) {
+    assert(kernel >= 0 && gap >= 0);
+    return kernel + (kernel - 1) * gap;
+}
+
 bool weir__window_out(struct weir__window *window) {
     const struct weir__plane *in = &window->in, *kernel = &window->kernel,
                              *stride = &window->stride;
-    int64_t height = in->height + 2 * window->padding.height - kernel->height;
-    int64_t width = in->width + 2 * window->padding.width - kernel->width;
+    int64_t height =
+        in->height + 2 * window->padding.height - reach_of(kernel->height, window->gap.height);
+    int64_t width =
+        in->width + 2 * window->padding.width - reach_of(kernel->width, window->gap.width);
     window->out.height = height < 0 ? 0 : height / stride->height + 1;
     window->out.width = width < 0 ? 0 : width / stride->width + 1;
     return height >= 0 && width >= 0;
@@ -62,11 +76,14 @@ struct weir_value *weir_conv2d(struct weir_builder *builder, struct weir_value *
                                   .stride = plane_of(options->stride),
                                   .padding = plane_of(options->padding),
                                   .groups = options->groups};
+    window.gap = gap_of(options->dilation, window.kernel);
     if (!weir__window_out(&window))
         return weir_builder_fail(builder, WEIR_ERR_SHAPE,
-                                 "conv2d's kernel of %lldx%lld is larger than its padded input, "
+                                 "conv2d's kernel of %lldx%lld%s is larger than its padded input, "
                                  "which is %s",
-                                 (long long)window.kernel.height, (long long)window.kernel.width,
+                                 (long long)reach_of(window.kernel.height, window.gap.height),
+                                 (long long)reach_of(window.kernel.width, window.gap.width),
+                                 window.gap.height + window.gap.width > 0 ? ", dilated," : "",
                                  weir__value_text(x, text));
     if (!plane_fits(builder, "conv2d", window.out)) return NULL;
     x = weir__channels_last(builder, x);
@@ -114,10 +131,14 @@ static bool transposed_window(struct weir_builder *builder, const struct weir_va
                               const struct weir_value *weight,
                               const struct weir_conv_options *options,
                               struct weir__window *window) {
+    struct weir__plane kernel = {weight->shape[2], weight->shape[3]};
+    struct weir__plane gap = gap_of(options->dilation, kernel);
+    const int64_t reach[] = {reach_of(kernel.height, gap.height),
+                             reach_of(kernel.width, gap.width)};
     int64_t sides[2];
     for (int i = 0; i < 2; i++) {
-        sides[i] = (x->shape[1 + i] - 1) * options->stride[i] - 2 * options->padding[i] +
-                   weight->shape[2 + i] + options->output_padding[i];
+        sides[i] = (x->shape[1 + i] - 1) * options->stride[i] - 2 * options->padding[i] + reach[i] +
+                   options->output_padding[i];
         if (sides[i] >= 1 && options->output_padding[i] < options->stride[i]) continue;
         bool empty = sides[i] < 1;
         char text[96];
@@ -130,7 +151,8 @@ static bool transposed_window(struct weir_builder *builder, const struct weir_va
     }
     *window = (struct weir__window){.in = plane_of(sides),
                                     .out = {x->shape[1], x->shape[2]},
-                                    .kernel = {weight->shape[2], weight->shape[3]},
+                                    .kernel = kernel,
+                                    .gap = gap,
                                     .stride = plane_of(options->stride),
                                     .padding = plane_of(options->padding),
                                     .groups = options->groups};
