@@ -27,6 +27,7 @@ struct weir_batch_norm_options {
     bool affine;              /**< parameters "weight" and "bias" */
     bool track_running_stats; /**< false: inference takes its micro-batch's numbers, too */
     bool deferred;            /**< the numbers move by the whole mini-batch at once */
+    bool zero_init;           /**< the weight begins as 0, not as 1 */
 };
 #define WEIR_BATCH_NORM_OPTIONS_INIT                                                               \
     { .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true, .deferred = true }
@@ -61,6 +62,9 @@ int weir_model_unet(const struct weir_allocator *allocator, const struct weir_un
 struct weir_resnet_options {
     uint32_t classes;
     uint32_t height, width; /**< of the images, of three channels */
+    /** torchvision's (Goyal et al., 2017): the last batch norm of each block begins with weights of
+     * 0, so that the blocks begin as identities. Small batches learn sooner by it. */
+    bool zero_init_residual;
 };
 #define WEIR_RESNET_OPTIONS_INIT                                                                   \
     { .classes = 1000, .height = 224, .width = 224 }

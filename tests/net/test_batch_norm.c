@@ -569,6 +569,44 @@ static void test_amoebanet_has_upstreams_parameters_in_each_layer(void) {
     weir_model_destroy(model);
 }
 
+/** Layers whose batch norm begins with weights of 0. */
+static uint32_t count_zeros(bool zero_init_residual) {
+    struct weir_resnet_options options = WEIR_RESNET_OPTIONS_INIT;
+    struct weir_model *model = NULL;
+    const char *type, *name;
+    struct weir_attrs attrs;
+    uint32_t count = 0;
+    options.zero_init_residual = zero_init_residual;
+    EXPECT_STATUS(weir_model_resnet101(test_allocator(), &options, NULL, &model), WEIR_OK);
+    for (uint32_t i = 0; weir_model_layer(model, i, &type, &name, &attrs) == WEIR_OK; i++)
+        for (uint32_t a = 0; strcmp(type, "batch_norm2d") == 0 && a < attrs.count; a++)
+            if (strcmp(attrs.list[a].key, "zero_init") == 0 && attrs.list[a].integer != 0)
+                count += EXPECT(strstr(name, ".bn3") != NULL);
+    weir_model_destroy(model);
+    return count;
+}
+
+static void test_blocks_begin_as_identities_on_request(void) {
+    static const struct weir_tensor image = {.dtype = WEIR_F32, .rank = 3, .shape = {3, 2, 2}};
+    struct weir_net_options options = trial_options(1, 4, 2);
+    EXPECT_EQ_UINT(count_zeros(true), 33);
+    EXPECT_EQ_UINT(count_zeros(false), 0);
+    for (int zero = 0; zero < 2; zero++) {
+        struct weir_model *model = trial_model(image, image, "mse");
+        trial_add(model, "batch_norm2d", WEIR_ATTRS(WEIR_ATTR_FLAG("zero_init", zero)));
+        struct weir_net *net = trial_net(model, &options);
+        struct weir_parameter p;
+        for (uint32_t i = 0; net != NULL && i < weir_net_parameter_count(net); i++) {
+            EXPECT_STATUS(weir_net_parameter(net, i, &p), WEIR_OK);
+            if (strcmp(p.name, "0.weight") == 0)
+                for (uint64_t k = 0; k < 3; k++)
+                    EXPECT(weir__number_at(p.dtype, p.data, k) == 1 - zero);
+        }
+        weir_net_destroy(net);
+        weir_model_destroy(model);
+    }
+}
+
 WEIR_TEST_SUITE(batch_norm, TEST(layers_are_pytorchs_in_f64), TEST(layers_are_pytorchs_in_f32),
                 TEST(plain_layers_are_pytorchs_by_micro_batches),
                 TEST(plain_batch_norm_accumulates_no_mini_batches), TEST(cells_are_pytorchs_in_f64),
@@ -579,4 +617,5 @@ WEIR_TEST_SUITE(batch_norm, TEST(layers_are_pytorchs_in_f64), TEST(layers_are_py
                 TEST(files_hold_them), TEST(one_number_per_channel_is_refused),
                 TEST(moments_are_exact_in_any_order),
                 TEST(networks_have_upstreams_layers_and_parameters),
-                TEST(amoebanet_has_upstreams_parameters_in_each_layer))
+                TEST(amoebanet_has_upstreams_parameters_in_each_layer),
+                TEST(blocks_begin_as_identities_on_request))

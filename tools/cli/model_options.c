@@ -56,6 +56,8 @@ const struct arg_option model_option_list[] = {
      .value = "D", .fallback = "256", .least = 8, .most = 16384},
     {"classes", ARG_U32, AT(classes), "resnet101, amoebanetd: what images are told apart by",
      .value = "N", .fallback = "1000", .least = 1, .most = 1048576},
+    {"zero-init-residual", ARG_FLAG, AT(zero_init_residual),
+     "resnet101: blocks begin as identities, by batch norms whose weights are 0"},
     {"image-size", ARG_TEXT, AT(image_size),
      "where there are no data to take it from; of unet by default 192, else 224", .value = "N|HxW",
      .unit = "pixels"},
@@ -90,6 +92,7 @@ static const struct {
     {"filters", AMOEBANET},
     {"classes", RESNET | AMOEBANET},
     {"image-size", UNET | RESNET | AMOEBANET},
+    {"zero-init-residual", RESNET},
 };
 
 static int check_given(const struct model_options *options, const struct args *args, unsigned model,
@@ -235,6 +238,7 @@ static int build_resnet(const struct model_options *options, const struct args *
     resnet.classes = options->classes;
     resnet.height = size[0];
     resnet.width = size[1];
+    resnet.zero_init_residual = options->zero_init_residual;
     return weir_model_resnet101(NULL, &resnet, faults, model);
 }
 

@@ -15,7 +15,7 @@ struct model_options {
     uint32_t depth, num_convs, base_channels, in_channels, out_channels;
     uint32_t filters, classes;
     const char *image_size; /**< NULL: not given */
-    bool tied;
+    bool tied, zero_init_residual;
     double dropout;
     struct arg_texts freeze;
 };

@@ -134,6 +134,7 @@ static const struct weir_attr_rule batch_norm2d_attrs[] = {
     {.key = "affine", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     {.key = "track_running_stats", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     {.key = "deferred", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    {.key = "zero_init", .kind = WEIR_ATTR_KIND_FLAG},
     WEIR__OF_INPUT("num_features", 1),
 };
 
@@ -145,7 +146,8 @@ static struct weir_value *build_batch_norm2d(struct weir_builder *b, const struc
         .cumulative = weir_layer_flag(layer, "cumulative"),
         .affine = weir_layer_flag(layer, "affine"),
         .track_running_stats = weir_layer_flag(layer, "track_running_stats"),
-        .deferred = weir_layer_flag(layer, "deferred")};
+        .deferred = weir_layer_flag(layer, "deferred"),
+        .zero_init = weir_layer_flag(layer, "zero_init")};
     return weir_batch_norm2d(b, x, "", &options);
 }
 
@@ -293,7 +295,8 @@ static const struct weir_layer_type batch_norm2d = {
     .build = build_batch_norm2d,
     WEIR__SAYS("nn.BatchNorm2d", "num_features, height, width", "num_features, height, width"),
     .about = "by each micro-batch's numbers; the running ones move once per update, by those of "
-             "the whole mini-batch; not deferred: by each micro-batch's in turn"};
+             "the whole mini-batch; not deferred: by each micro-batch's in turn; zero_init: the "
+             "weight begins as 0"};
 static const struct weir_layer_type dropout2d = {
     .name = "dropout2d",
     WEIR__ATTRS(dropout2d_attrs),

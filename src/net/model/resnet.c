@@ -52,6 +52,7 @@ struct resnet_list {
     struct weir_model *model;
     struct weir_faults *faults;
     uint32_t blocks; /* so far */
+    bool zero_init;  /* of blocks' last batch norms */
     int64_t channels;
     int status;
 };
@@ -72,7 +73,9 @@ static void add_conv(struct resnet_list *list, const char *block, int number, in
                    WEIR_ATTR_INT("stride", stride), WEIR_ATTR_INT("padding", kernel / 2),
                    WEIR_ATTR_FLAG("bias", false), WEIR_ATTR_TEXT("init", "fan_out")));
     snprintf(name, sizeof name, "%sbn%d", block, number);
-    add(list, "batch_norm2d", name, WEIR_NO_ATTRS);
+    const struct weir_attr zero = WEIR_ATTR_FLAG("zero_init", true);
+    add(list, "batch_norm2d", name,
+        list->zero_init && number == 3 ? WEIR_ATTRS(zero) : WEIR_NO_ATTRS);
 }
 
 static void add_bottleneck(struct resnet_list *list, const char *name, int64_t planes,
@@ -147,7 +150,7 @@ int weir_model_resnet101(const struct weir_allocator *allocator,
     assert(options != NULL && model != NULL);
     if (!weir__check_images(options->classes, options->height, options->width, faults))
         return WEIR_ERR_ARGUMENT;
-    struct resnet_list list = {.faults = faults};
+    struct resnet_list list = {.faults = faults, .zero_init = options->zero_init_residual};
     int status = weir__classifier_new(allocator, options->height, options->width, &list.model);
     if (status != WEIR_OK) return status;
     if ((status = add_layers(&list, options)) == WEIR_OK)

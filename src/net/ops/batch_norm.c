@@ -27,11 +27,11 @@ struct norm_values {
 };
 
 static bool add_affine(struct weir_builder *builder, const char *prefix, int64_t channels,
-                       struct norm_values *values) {
+                       bool zero_init, struct norm_values *values) {
     static const struct weir_init one = {WEIR_INIT_ONE, 0}, zero = {WEIR_INIT_ZERO, 0};
     const char *weight = named(builder, prefix, "weight"), *bias = named(builder, prefix, "bias");
     if (weight == NULL || bias == NULL) return false;
-    values->weight = weir_parameter(builder, weight, 1, &channels, one);
+    values->weight = weir_parameter(builder, weight, 1, &channels, zero_init ? zero : one);
     values->bias = weir_parameter(builder, bias, 1, &channels, zero);
     return values->bias != NULL;
 }
@@ -78,7 +78,8 @@ struct weir_value *weir_batch_norm2d(struct weir_builder *builder, struct weir_v
     struct norm_values values = {0};
     if (!weir__expects_image(builder, "batch_norm2d", x)) return NULL;
     int64_t channels = x->shape[0];
-    if (options->affine && !add_affine(builder, prefix, channels, &values)) return NULL;
+    if (options->affine && !add_affine(builder, prefix, channels, options->zero_init, &values))
+        return NULL;
     if (options->track_running_stats &&
         !add_statistics(builder, prefix, channels, options, &values))
         return NULL;
