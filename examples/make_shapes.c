@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * make_shapes FOLDER [TRAIN] [TEST] [SIZE] [SEED]
+ * make_shapes [--stripes] FOLDER [TRAIN] [TEST] [SIZE] [SEED]
  *
  * Writes images for a segmentation model as .npy files: train_images.npy and test_images.npy, u8
  * (N, 3, SIZE, SIZE), and train_masks.npy and test_masks.npy, u8 (N, 1, SIZE, SIZE):
@@ -11,6 +11,13 @@
  * On a textured ground lie discs, rectangles and triangles of any colour, one over the other. The
  * mask is 255 where a disc can be seen. Colours say nothing about the form, so a model has to look
  * at outlines, which are larger than a few pixels: it needs its deeper levels and its skips.
+ *
+ * With --stripes images are for a classifier: striped in any two colours, and their class, u8 (N)
+ * in train_labels.npy and test_labels.npy, is which of four ways the stripes run, within 15
+ * degrees.
+ *
+ *     zig-out/examples/make_shapes --stripes stripes 2000 400 32
+ *     weir train --model resnet101 --classes 4 --data stripes
  *
  * Image i of a part depends on (SEED, part, i) and SIZE alone: more images begin with the same
  * ones.
@@ -25,6 +32,7 @@
 #include <sys/stat.h>
 
 enum { CHANNELS = 3, SIZE_MAX_PIXELS = 1024, GRID = 9, SHAPES_MIN = 2, SHAPES_MAX = 4 };
+enum { DIRECTIONS = 4 };
 
 /* ---- random numbers: splitmix64, a state per image ---- */
 
@@ -53,7 +61,9 @@ static struct random random_of(uint64_t seed, uint64_t part, uint64_t image) {
 /* ---- one image ---- */
 
 struct picture {
+    bool stripes; /* for classes, not for masks */
     int size;
+    uint8_t label;
     float *pixels;  /* [CHANNELS][size][size], 0 to 1 */
     uint8_t *mask;  /* [size][size] */
     uint8_t *bytes; /* [CHANNELS][size][size], what is written */
@@ -133,15 +143,38 @@ static void draw_shape(struct picture *picture, const struct shape *shape) {
     }
 }
 
+/* Over the whole ground, 4 to 9 pixels from one to the next. */
+static void draw_stripes(struct picture *picture, struct random *random) {
+    int size = picture->size;
+    picture->label = (uint8_t)(random_word(random) % DIRECTIONS);
+    float angle = ((float)picture->label + uniform(random, -0.33f, 0.33f)) * 0.78539816f;
+    float radians = 6.2831853f / uniform(random, 4, 9), phase = uniform(random, 0, 6.2831853f);
+    float along = radians * cosf(angle), down = radians * sinf(angle);
+    for (int c = 0; c < CHANNELS; c++) {
+        float height = uniform(random, 0.1f, 0.35f);
+        if (random_word(random) % 2 == 0) height = -height;
+        for (int i = 0; i < size * size; i++)
+            picture->pixels[c * size * size + i] +=
+                height * sinf(along * (float)(i % size) + down * (float)(i / size) + phase);
+    }
+}
+
+static void draw_shapes(struct picture *picture, struct random *random, int count) {
+    for (int i = 0; i < count; i++) {
+        struct shape shape = random_shape(random, picture->size);
+        draw_shape(picture, &shape);
+    }
+}
+
 static void draw(struct picture *picture, struct random *random) {
     int size = picture->size;
     int count = SHAPES_MIN + (int)(random_word(random) % (SHAPES_MAX - SHAPES_MIN + 1));
     memset(picture->mask, 0, (size_t)(size * size));
     draw_ground(picture, random);
-    for (int i = 0; i < count; i++) {
-        struct shape shape = random_shape(random, size);
-        draw_shape(picture, &shape);
-    }
+    if (picture->stripes)
+        draw_stripes(picture, random);
+    else
+        draw_shapes(picture, random, count);
     float noise = uniform(random, 0.02f, 0.1f);
     for (int i = 0; i < CHANNELS * size * size; i++) {
         float value = picture->pixels[i] + noise * uniform(random, -1.7f, 1.7f);
@@ -151,7 +184,8 @@ static void draw(struct picture *picture, struct random *random) {
 
 /* ---- files ---- */
 
-/* A .npy file of version 1: its header, a Python dictionary, fills up to a multiple of 64 bytes. */
+/* A .npy file of version 1: its header, a Python dictionary, fills up to a multiple of 64 bytes.
+ * `channels` 0: of one number a row. */
 static FILE *create(const char *folder, const char *name, uint32_t count, int channels, int size) {
     char path[4096], text[118];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -160,9 +194,10 @@ static FILE *create(const char *folder, const char *name, uint32_t count, int ch
         fprintf(stderr, "make_shapes: %s: %s\n", path, strerror(errno));
         return NULL;
     }
+    char row[48] = "";
+    if (channels > 0) snprintf(row, sizeof row, " %d, %d, %d", channels, size, size);
     int used = snprintf(text, sizeof text,
-                        "{'descr': '|u1', 'fortran_order': False, 'shape': (%u, %d, %d, %d), }",
-                        count, channels, size, size);
+                        "{'descr': '|u1', 'fortran_order': False, 'shape': (%u,%s), }", count, row);
     memset(text + used, ' ', sizeof text - (size_t)used);
     text[sizeof text - 1] = '\n';
     fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, file);
@@ -179,18 +214,21 @@ static bool write_part(struct picture *picture, const char *folder, const char *
                        uint64_t number, uint32_t count, uint64_t seed) {
     char names[2][64];
     snprintf(names[0], sizeof names[0], "%s_images.npy", part);
-    snprintf(names[1], sizeof names[1], "%s_masks.npy", part);
+    snprintf(names[1], sizeof names[1], "%s_%s.npy", part, picture->stripes ? "labels" : "masks");
     FILE *images = create(folder, names[0], count, CHANNELS, picture->size);
-    FILE *masks = create(folder, names[1], count, 1, picture->size);
+    FILE *targets = create(folder, names[1], count, !picture->stripes, picture->size);
     size_t pixels = (size_t)(picture->size * picture->size);
-    for (uint32_t i = 0; images != NULL && masks != NULL && i < count; i++) {
+    for (uint32_t i = 0; images != NULL && targets != NULL && i < count; i++) {
         struct random random = random_of(seed, number, i);
         draw(picture, &random);
         fwrite(picture->bytes, 1, CHANNELS * pixels, images);
-        fwrite(picture->mask, 1, pixels, masks);
+        if (picture->stripes)
+            fwrite(&picture->label, 1, 1, targets);
+        else
+            fwrite(picture->mask, 1, pixels, targets);
     }
     bool good = close_file(images);
-    return close_file(masks) && good;
+    return close_file(targets) && good;
 }
 
 static bool number_of(const char *text, uint64_t least, uint64_t most, uint64_t *number) {
@@ -201,9 +239,11 @@ static bool number_of(const char *text, uint64_t least, uint64_t most, uint64_t 
            *number <= most;
 }
 
-static int write_all(const char *folder, uint32_t train, uint32_t test, int size, uint64_t seed) {
+static int write_all(const char *folder, bool stripes, uint32_t train, uint32_t test, int size,
+                     uint64_t seed) {
     size_t pixels = (size_t)(size * size);
-    struct picture picture = {.size = size,
+    struct picture picture = {.stripes = stripes,
+                              .size = size,
                               .pixels = calloc(CHANNELS * pixels, sizeof(float)),
                               .mask = calloc(pixels, 1),
                               .bytes = calloc(CHANNELS * pixels, 1)};
@@ -219,6 +259,9 @@ static int write_all(const char *folder, uint32_t train, uint32_t test, int size
 
 int main(int argc, char **argv) {
     uint64_t train = 800, test = 100, size = 96, seed = 1;
+    bool stripes = argc > 1 && strcmp(argv[1], "--stripes") == 0;
+    argc -= stripes;
+    argv += stripes;
     bool good = argc >= 2 && argc <= 6;
     if (good && argc > 2) good = number_of(argv[2], 1, 10000000, &train);
     if (good && argc > 3) good = number_of(argv[3], 1, 10000000, &test);
@@ -226,7 +269,8 @@ int main(int argc, char **argv) {
     if (good && argc > 5) good = number_of(argv[5], 0, UINT64_MAX, &seed);
     if (!good) {
         fprintf(stderr,
-                "usage: make_shapes FOLDER [TRAIN=800] [TEST=100] [SIZE=96 (8 to %d)] [SEED=1]\n",
+                "usage: make_shapes [--stripes] FOLDER [TRAIN=800] [TEST=100] "
+                "[SIZE=96 (8 to %d)] [SEED=1]\n",
                 SIZE_MAX_PIXELS);
         return 2;
     }
@@ -234,5 +278,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "make_shapes: %s: %s\n", argv[1], strerror(errno));
         return 1;
     }
-    return write_all(argv[1], (uint32_t)train, (uint32_t)test, (int)size, seed);
+    return write_all(argv[1], stripes, (uint32_t)train, (uint32_t)test, (int)size, seed);
 }

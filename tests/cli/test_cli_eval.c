@@ -272,6 +272,41 @@ static void test_a_checkpoint_is_judged_as_train_does(void) {
     json_decref(lines);
 }
 
+/* The same of rows whose classes are told apart, by batch norm's running numbers. */
+static void expect_same_verdict(const char *model, const char *shape) {
+    struct cli_run run;
+    char path[512], output[512];
+    const char *folder = test_temporary_directory();
+    int made =
+        test_shell(output, sizeof output, "'%s/examples/make_shapes' --stripes %s/%s 12 7 %s",
+                   test_install_prefix(), folder, shape, shape);
+    if (made != 0) SKIP("no installed examples: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/j", folder);
+    CLI_CODE(&run, 0,
+             "train --model %s --classes 4 --data %s/%s --steps 3 --batch 6 --chunks 2 --stages 2 "
+             "--checkpoint always --save %s/a --json %s" PLACE,
+             model, folder, shape, folder, path);
+    CHECK_CONTAINS(run.output, "train_labels.npy u8 [12]: 12 samples, 7 more held out");
+    json_t *lines = cli_json_lines(path);
+    const json_t *summary = json_object_get(json_array_get(lines, 3), "summary");
+    CLI_CODE(&run, 0,
+             "eval --model %s --classes 4 --data %s/%s --batch 4 --load %s/a --json %s" PLACE,
+             model, folder, shape, folder, path);
+    json_t *found = cli_json(path);
+    double loss = cli_number(summary, "validation_loss");
+    EXPECT_EQ_INT((int64_t)cli_number(found, "samples"), 7);
+    EXPECT_NEAR(cli_number(found, "loss"), loss, 1e-5 * loss);
+    EXPECT_NEAR(cli_number(found, "accuracy"), cli_number(summary, "accuracy"), 1e-6);
+    json_decref(found);
+    json_decref(lines);
+}
+
+static void test_a_classifier_is_judged_as_train_does(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    expect_same_verdict("resnet101 --zero-init-residual", "33");
+    expect_same_verdict("amoebanetd --layers 3 --filters 16", "224");
+}
+
 /* ---- refusals ---- */
 
 struct refusal {
@@ -338,5 +373,6 @@ WEIR_TEST_SUITE(cli_eval, TEST(a_texts_loss_is_the_mean_over_its_rows),
                 TEST(labels_that_are_all_ignored_are_no_zero_by_zero),
                 TEST(weights_that_are_not_finite_are_no_score),
                 TEST(batch_may_be_larger_than_the_data), TEST(a_checkpoint_is_judged_as_train_does),
+                TEST(a_classifier_is_judged_as_train_does),
                 TEST(what_cannot_be_evaluated_is_refused),
                 TEST(every_fault_is_listed_and_no_file_appears))
