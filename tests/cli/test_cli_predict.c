@@ -232,11 +232,40 @@ static long peak_of(const char *folder, const char *data) {
     return EXPECT(ended && status == 0) ? use.ru_maxrss : -1;
 }
 
+/* Batch norm takes its running numbers: rows are what they are alone, however many go together. */
+static void test_rows_of_batch_norm_do_not_depend_on_their_neighbours(void) {
+    enum { ROWS = 7, NUMBERS = ROWS * 3 * 8 * 8 };
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [3, 8, 8]}, \"layers\": [{\"type\": "
+        "\"conv2d\", "
+        "\"out_channels\": 4, \"kernel_size\": 3, \"dilation\": 2}, {\"type\": \"batch_norm2d\"}, "
+        "{\"type\": \"relu\"}]}";
+    static const char *const pipes[] = {"--batch 7", "--batch 1", "--batch 2 --chunks 1",
+                                        "--batch 5 --stages 3 --chunks 2 --schedule gpipe"};
+    static float x[NUMBERS];
+    struct cli_run run;
+    char path[512], first[512];
+    NEEDS_COMMAND;
+    const char *folder = test_temporary_directory();
+    for (int i = 0; i < NUMBERS; i++) x[i] = (float)(i * 7919 % 1000) / 100 * (float)(1 + i / 192);
+    io_make_file(folder, "m.json", model, sizeof model - 1, path);
+    data_make_npy(folder, "x.npy", "<f4", "7, 3, 8, 8", x, sizeof x);
+    CLI_CODE(&run, 0, "init --model %s/m.json --out %s/w", folder, folder);
+    snprintf(first, sizeof first, "%s/0.npy", folder);
+    for (size_t i = 0; i < COUNT(pipes) && !test_has_failed(); i++) {
+        snprintf(path, sizeof path, "%s/%zu.npy", folder, i);
+        CLI_CODE(&run, 0, "predict --model %s/m.json --load %s/w --data %s/x.npy --out %s %s" PLACE,
+                 folder, folder, folder, path, pipes[i]);
+        if (!cli_same_files(first, path)) TEST_FAIL("with %s", pipes[i]);
+    }
+}
+
 /* 64 MiB in and out, 16 KiB a row: memory stays that of a mini-batch. */
 static void test_memory_does_not_grow_with_rows(void) {
     enum { WIDTH = 4096, FEW = 8, MANY = 4096 };
-    static const char model[] = "{\"input\": {\"dtype\": \"f32\", \"shape\": [4096]}, \"layers\": "
-                                "[{\"type\": \"layer_norm\"}, {\"type\": \"identity\"}]}";
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [1, 64, 64]}, \"layers\": "
+        "[{\"type\": \"batch_norm2d\"}, {\"type\": \"identity\"}]}";
     struct cli_run run;
     char path[512];
     NEEDS_COMMAND;
@@ -244,8 +273,8 @@ static void test_memory_does_not_grow_with_rows(void) {
     CHECK(x != NULL);
     const char *folder = test_temporary_directory();
     io_make_file(folder, "wide.json", model, sizeof model - 1, path);
-    data_make_npy(folder, "few.npy", "<f4", "8, 4096", x, FEW * WIDTH * sizeof *x);
-    data_make_npy(folder, "many.npy", "<f4", "4096, 4096", x, MANY * WIDTH * sizeof *x);
+    data_make_npy(folder, "few.npy", "<f4", "8, 1, 64, 64", x, FEW * WIDTH * sizeof *x);
+    data_make_npy(folder, "many.npy", "<f4", "4096, 1, 64, 64", x, MANY * WIDTH * sizeof *x);
     free(x);
     CLI_CODE(&run, 0, "init --model %s/wide.json --out %s/w", folder, folder);
     long few = peak_of(folder, "few.npy"), many = peak_of(folder, "many.npy");
@@ -323,5 +352,6 @@ WEIR_TEST_SUITE(cli_predict, TEST(a_model_without_loss_predicts_rows_in_any_numb
                 TEST(rows_that_are_no_numbers_are_told), TEST(images_come_out_in_the_files_order),
                 TEST(a_folder_gives_the_inputs_that_names_mark),
                 TEST(tokens_come_as_arrays_files_or_text), TEST(memory_does_not_grow_with_rows),
+                TEST(rows_of_batch_norm_do_not_depend_on_their_neighbours),
                 TEST(a_run_that_fails_leaves_the_old_file),
                 TEST(what_cannot_be_predicted_is_refused))
