@@ -177,6 +177,6 @@ void peer_fill_texts(int64_t *input, int64_t *target, int64_t rows, int64_t cont
 
 void peer_fill_images(float *input, float *target, size_t rows, size_t pixels) {
     for (size_t i = 0; i < rows * 3 * pixels; i++) input[i] = (float)data(i) * 0x1p-24F;
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = 0; target != NULL && r < rows; r++)
         memcpy(target + r * pixels, input + r * 3 * pixels, pixels * sizeof *target);
 }

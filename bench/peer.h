@@ -58,7 +58,7 @@ void peer_stop(struct peer *peer);
  * one further. */
 void peer_fill_texts(int64_t *input, int64_t *target, int64_t rows, int64_t context,
                      uint32_t tokens);
-/** Images of three planes, and their first planes, which can be learned, as targets. */
+/** Images of three planes, and their first planes, which can be learned, as targets (or NULL). */
 void peer_fill_images(float *input, float *target, size_t rows, size_t pixels);
 
 #endif

@@ -16,6 +16,12 @@ static void shrink(struct training_job *job) {
     job->gpt.context = 16;
     if (job->unet.depth > 0) job->unet.depth = 3;
     job->unet.height = job->unet.width = 32;
+    job->unet.base_channels = 16;
+    if (job->resnet.classes == 0 && job->amoebanet.classes == 0) return;
+    job->rows = 2 * TRAINING_CHUNKS; /* of which every channel's numbers have a variance */
+    job->resnet.height = job->resnet.width = 33;
+    job->amoebanet.layers = 3;
+    job->amoebanet.filters = 16;
 }
 
 static void make_gpt(struct bench *bench, struct training_job *job) {
@@ -38,10 +44,28 @@ static void make_unet(struct bench *bench, struct training_job *job) {
     peer_fill_images(job->input, job->target, job->rows, pixels);
 }
 
+static void make_classifier(struct bench *bench, struct training_job *job) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    bool resnet = job->resnet.classes > 0;
+    uint32_t side = resnet ? job->resnet.height : job->amoebanet.height;
+    uint32_t classes = resnet ? job->resnet.classes : job->amoebanet.classes;
+    size_t pixels = (size_t)side * side;
+    int status = resnet ? weir_model_resnet101(NULL, &job->resnet, &faults, &job->model)
+                        : weir_model_amoebanetd(NULL, &job->amoebanet, &faults, &job->model);
+    bench_check_faults(status, job->topic, &faults);
+    job->input = bench_take(bench, job->rows * 3 * pixels, sizeof(float));
+    int64_t *labels = bench_take(bench, job->rows, sizeof *labels);
+    for (uint32_t i = 0; i < job->rows; i++) labels[i] = i * 7 % classes;
+    job->target = labels;
+    peer_fill_images(job->input, NULL, job->rows, pixels);
+}
+
 void training_make(struct bench *bench, struct training_job *job) {
     if (bench->options.quick) shrink(job);
     if (job->unet.depth > 0)
         make_unet(bench, job);
+    else if (job->resnet.classes > 0 || job->amoebanet.classes > 0)
+        make_classifier(bench, job);
     else
         make_gpt(bench, job);
     uint32_t layers = weir_model_layer_count(job->model);

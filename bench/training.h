@@ -20,7 +20,9 @@ struct training_job {
     uint32_t unit; /**< layers that a cut is shifted by */
     bool adamw;    /**< with GPT-2's numbers and clipping; else SGD */
     struct weir_gpt_options gpt;
-    struct weir_unet_options unet; /**< depth 0: it is the GPT */
+    struct weir_unet_options unet;           /**< depth 0: it is another one */
+    struct weir_resnet_options resnet;       /**< classes 0: it is another one */
+    struct weir_amoebanet_options amoebanet; /**< likewise; all 0: it is the GPT */
 
     struct weir_model *model;
     void *input, *target;
@@ -76,8 +78,10 @@ struct weir_net_options training_options(const struct training_job *job,
  * of cuts near the one that the estimated costs give. */
 struct training_shape training_best_shape(struct bench *bench, const struct training_job *job,
                                           const char *name, uint32_t stages);
-/** What `weir train` chooses where nothing about the pipeline is given: by estimates, with as many
- * micro-batches as it has then. Its name is "planned". */
-struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job);
+/** What `weir train` chooses where `given` alone is given of the pipeline, words that end with a
+ * NULL (or NULL: nothing): by estimates, with as many micro-batches as it has then. Its name is
+ * "planned". */
+struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job,
+                                             const char *const *given);
 
 #endif

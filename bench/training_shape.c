@@ -54,20 +54,27 @@ struct training_shape training_best_shape(struct bench *bench, const struct trai
 
 /* ---- by planning ---- */
 
-/* The command line of `weir train` with nothing about the pipeline on it. */
-static void parse_nothing(struct bench *bench, const struct training_job *job, struct args *args,
-                          struct pipe_options *pipe) {
-    char *words[] = {"--chunks", bench_take(bench, 16, 1), "--dtype", bench_take(bench, 16, 1),
-                     "--level",  bench_take(bench, 16, 1)};
+/* The command line of `weir train` with no more than this about the pipeline on it. */
+static void parse_given(struct bench *bench, const struct training_job *job,
+                        const char *const *given, struct args *args, struct pipe_options *pipe) {
+    enum { OWN = 6, GIVEN_MOST = 8, WORD_BYTES = 16 };
+    char *words[OWN + GIVEN_MOST] = {"--chunks", bench_take(bench, WORD_BYTES, 1),
+                                     "--dtype",  bench_take(bench, WORD_BYTES, 1),
+                                     "--level",  bench_take(bench, WORD_BYTES, 1)};
+    int count = OWN;
     struct arg_section *section = bench_take(bench, 1, sizeof *section);
     struct arg_command *command = bench_take(bench, 1, sizeof *command);
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    snprintf(words[1], 16, "%d", TRAINING_CHUNKS);
-    snprintf(words[3], 16, "%s", weir_dtype_name(job->dtype));
-    snprintf(words[5], 16, "%s", job->level);
+    snprintf(words[1], WORD_BYTES, "%d", TRAINING_CHUNKS);
+    snprintf(words[3], WORD_BYTES, "%s", weir_dtype_name(job->dtype));
+    snprintf(words[5], WORD_BYTES, "%s", job->level);
+    for (; given != NULL && *given != NULL && count < OWN + GIVEN_MOST; given++) {
+        words[count] = bench_take(bench, WORD_BYTES, 1);
+        snprintf(words[count++], WORD_BYTES, "%s", *given);
+    }
     *section = (struct arg_section){"Pipeline", pipe_option_list, pipe_option_count, 0};
     *command = (struct arg_command){.name = "train", .sections = section, .section_count = 1};
-    args_parse(args, command, (int)(sizeof words / sizeof words[0]), words, pipe, &faults);
+    args_parse(args, command, count, words, pipe, &faults);
     bench_check_faults(WEIR_OK, job->topic, &faults);
 }
 
@@ -86,7 +93,8 @@ static struct training_shape shape_of(const struct training_job *job,
     return shape;
 }
 
-struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job) {
+struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job,
+                                             const char *const *given) {
     const struct training_shape plain = {.stages = 1, .workers = 1, .chunks = TRAINING_CHUNKS};
     const struct search_how how = {.keeps_chunks = true, .workers = true};
     struct weir_net_options net = training_options(job, &plain);
@@ -95,7 +103,7 @@ struct training_shape training_planned_shape(struct bench *bench, const struct t
     struct pipe_options pipe = {.stages = 0};
     struct args args;
     char text[32];
-    parse_nothing(bench, job, &args, &pipe);
+    parse_given(bench, job, given, &args, &pipe);
     bench_check_faults(
         search_run(&search, &how, &args, job->model, &net, &pipe, bench->text, &faults), job->topic,
         &faults);

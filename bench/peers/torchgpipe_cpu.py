@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times a training step by torchgpipe on the CPU: two "devices", both the CPU, f32. The models are
+"""Times a training step by torchgpipe on the CPU: some "devices", all the CPU, f32. The models are
 gpt_eager.py's and unet_eager.py's as lists of layers, the U-Net's skips as torchgpipe's own.
 Equal devices share one worker thread there, so that stages do not overlap, but it trains.
 
@@ -16,8 +16,8 @@ import gpt_eager
 import peer
 import unet_eager
 
-VARIANTS = ["torchgpipe-never", "torchgpipe-except-last"]
-DEVICES = 2
+VARIANTS = ["torchgpipe-never", "torchgpipe-except-last", "torchgpipe-always"]
+USUAL = VARIANTS[:2]
 SHIFTS = 1  # cuts that are tried on either side of the middle one
 
 
@@ -90,14 +90,18 @@ def parse_arguments():
     parser = models[sys.argv[1]](__doc__, VARIANTS)
     parser.add_argument("model", choices=models)
     parser.add_argument("--chunks", type=int, default=8)
+    parser.add_argument("--devices", type=int, default=2)
+    parser.set_defaults(variants=USUAL)
     return parser.parse_args()
 
 
 def make_pipe(torch, name, arguments, cut):
     layers, whole = (gpt_layers if arguments.model == "gpt" else unet_layers)(torch, arguments)
-    balance = [len(layers) // DEVICES + cut, len(layers) - len(layers) // DEVICES - cut]
+    devices, balance = arguments.devices, [len(layers) // arguments.devices] * arguments.devices
+    balance[-1] += len(layers) - sum(balance)
+    balance[0], balance[-1] = balance[0] + cut, balance[-1] - cut
     pipe = open_torchgpipe().GPipe(
-        torch.nn.Sequential(*layers), balance, devices=["cpu"] * DEVICES, chunks=arguments.chunks,
+        torch.nn.Sequential(*layers), balance, devices=["cpu"] * devices, chunks=arguments.chunks,
         checkpoint=name.removeprefix("torchgpipe-").replace("-", "_"))
     object.__setattr__(pipe, "whole", whole)  # no part of it: the same parameters by other names
     return pipe

@@ -3,8 +3,8 @@
 
 usage: python tests/golden/make_batch_norm.py     (PyTorch 2.15, safetensors; the files are committed)
 
-The models of batch_layers.json and amoeba_layers.json (cells written after torchgpipe's benchmark)
-in float64, trained with momentum SGD on mini-batches that are cut as torch.chunk does. Batch norm
+The models of batch_layers.json and amoeba_layers.json (bench/peers/image_models.py's cells) in
+float64, trained with momentum SGD on mini-batches that are cut as torch.chunk does. Batch norm
 normalises each micro-batch by its own numbers; its running ones are what nn.BatchNorm2d's become on
 the whole mini-batch of what reached the layer.
 
@@ -20,6 +20,7 @@ Tensors of a file:  param.<name>           parameters and statistics at the begi
 import copy
 import json
 import os
+import sys
 from collections import OrderedDict
 
 import torch
@@ -28,6 +29,9 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(FOLDER, "..", "..", "bench", "peers"))
+from image_models import Cell
+
 UPDATES, ROWS, CHUNKS = 3, 7, 3
 
 
@@ -55,80 +59,6 @@ def copy_of(module):
     module.plain = []
     module.plain = [copy.deepcopy(module)]
     module.plain[0].__class__ = nn.BatchNorm2d
-
-
-def unit(fan_in, fan_out, kernel=1, stride=1, padding=0):
-    return [nn.ReLU(), nn.Conv2d(fan_in, fan_out, kernel, stride, padding, bias=False),
-            BatchNorm(fan_out)]
-
-
-class FactorizedReduce(nn.Module):
-    def __init__(self, fan_in, fan_out):
-        super().__init__()
-        self.conv1 = nn.Conv2d(fan_in, fan_out // 2, 1, stride=2, bias=False)
-        self.conv2 = nn.Conv2d(fan_in, fan_out // 2, 1, stride=2, bias=False)
-        self.bn = BatchNorm(fan_out)
-
-    def forward(self, x):
-        x = F.relu(x)
-        return self.bn(torch.cat([self.conv1(x), self.conv2(F.pad(x[:, :, 1:, 1:], (0, 1, 0, 1)))],
-                                 dim=1))
-
-
-def none(c, stride):
-    return nn.Identity() if stride == 1 else FactorizedReduce(c, c)
-
-
-def avg_pool_3x3(c, stride):
-    return nn.AvgPool2d(3, stride, 1, count_include_pad=False)
-
-
-max_pool_3x3 = avg_pool_3x3  # upstream's slip
-
-
-def max_pool_2x2(c, stride):
-    return nn.MaxPool2d(2, stride, 0)
-
-
-def conv_1x1(c, stride):
-    return nn.Sequential(*unit(c, c, 1, stride))
-
-
-def conv_3x3(c, stride):
-    return nn.Sequential(*unit(c, c // 4), *unit(c // 4, c // 4, 3, stride, 1), *unit(c // 4, c))
-
-
-def conv_1x7_7x1(c, stride):
-    return nn.Sequential(*unit(c, c // 4), *unit(c // 4, c // 4, (1, 7), (1, stride), (0, 3)),
-                         *unit(c // 4, c // 4, (7, 1), (stride, 1), (3, 0)), *unit(c // 4, c))
-
-
-NORMAL = [(1, conv_1x1), (1, max_pool_3x3), (1, none), (0, conv_1x7_7x1), (0, conv_1x1),
-          (0, conv_1x7_7x1), (2, max_pool_3x3), (2, none), (1, avg_pool_3x3), (5, conv_1x1)]
-REDUCTION = [(0, max_pool_2x2), (0, max_pool_3x3), (2, none), (1, conv_3x3), (2, conv_1x7_7x1),
-             (2, max_pool_3x3), (3, none), (1, max_pool_2x2), (2, avg_pool_3x3), (3, conv_1x1)]
-
-
-class Cell(nn.Module):
-    def __init__(self, before, prev, c, reduction, reduction_prev):
-        super().__init__()
-        self.reduce1 = nn.Sequential(*unit(prev, c))
-        self.reduce2 = (FactorizedReduce(before, c) if reduction_prev else
-                        nn.Sequential(*unit(before, c)) if before != c else nn.Identity())
-        steps = REDUCTION if reduction else NORMAL
-        self.indices = [i for i, _ in steps]
-        self.concat = [4, 5, 6] if reduction else [0, 3, 4, 6]
-        self.operations = nn.ModuleList(
-            make(c, 2 if reduction and i < 2 else 1) for i, make in steps)
-
-    def forward(self, state):
-        s1, s2 = state if isinstance(state, tuple) else (state, state)
-        states = [self.reduce1(s1), self.reduce2(s2)]
-        for k in range(0, len(self.operations), 2):
-            a, b = (op(states[i]) for op, i in
-                    zip(self.operations[k:k + 2], self.indices[k:k + 2]))
-            states.append(a + b)
-        return torch.cat([states[i] for i in self.concat], dim=1), s1
 
 
 class Residual(nn.Module):
@@ -161,7 +91,7 @@ class Net(nn.Module):
             return nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=conv,
                                              bn=BatchNorm(layer["out_channels"])))
         if kind.startswith("amoeba"):
-            return Cell(before, channels, layer["channels"], get("reduction", False),
+            return Cell(BatchNorm, before, channels, layer["channels"], get("reduction", False),
                         get("reduction_prev", False))
         if kind == "conv2d":
             return nn.Conv2d(channels, layer["out_channels"], layer["kernel_size"],
