@@ -68,24 +68,26 @@ class Unet(nn.Module):
         return next(convs)(x)
 
 
-torch.manual_seed(31)
-torch.set_num_threads(1)
-tensors = {}
-for depth, (units, base, height, width, rows) in CASES.items():
-    net = Unet(depth, units, base).double()
-    with torch.no_grad():
-        for p in net.parameters():
-            p.copy_(p.float().double())
-    x = torch.randn(rows, 3, height, width).double().requires_grad_()
-    target = torch.rand(rows, 1, height, width).double()
-    output = net(x)
-    loss = F.binary_cross_entropy_with_logits(output, target)
-    loss.backward()
-    made = {"input": x.detach().float(), "target": target.float(), "loss": loss.detach(),
-            "output": output.detach(), "grad.input": x.grad}
-    for name, conv in zip(net.names, net.convs):
-        made[f"param.{name}"], made[f"grad.{name}"] = conv.weight.detach().float(), conv.weight.grad
-    tensors.update({f"{depth}/{k}": v.contiguous().clone() for k, v in made.items()})
-path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "unets.safetensors")
-save_file(tensors, path)
-print(os.path.getsize(path), path)
+if __name__ == "__main__":
+    torch.manual_seed(31)
+    torch.set_num_threads(1)
+    tensors = {}
+    for depth, (units, base, height, width, rows) in CASES.items():
+        net = Unet(depth, units, base).double()
+        with torch.no_grad():
+            for p in net.parameters():
+                p.copy_(p.float().double())
+        x = torch.randn(rows, 3, height, width).double().requires_grad_()
+        target = torch.rand(rows, 1, height, width).double()
+        output = net(x)
+        loss = F.binary_cross_entropy_with_logits(output, target)
+        loss.backward()
+        made = {"input": x.detach().float(), "target": target.float(), "loss": loss.detach(),
+                "output": output.detach(), "grad.input": x.grad}
+        for name, conv in zip(net.names, net.convs):
+            made[f"param.{name}"] = conv.weight.detach().float()
+            made[f"grad.{name}"] = conv.weight.grad
+        tensors.update({f"{depth}/{k}": v.contiguous().clone() for k, v in made.items()})
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "unets.safetensors")
+    save_file(tensors, path)
+    print(os.path.getsize(path), path)
