@@ -8,6 +8,7 @@
 #include "device/cuda.h"
 #include "device/kinds.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,6 +48,33 @@ static void cuda_explain(struct weir__device *device, char *text, size_t capacit
     bool stays = is_sticky(&failure);
     snprintf(text, capacity, "%s: %s%s", device->name, words,
              stays ? "; nothing on this GPU can go on: make the pipe anew" : "");
+}
+
+/* ---- ways ---- */
+
+void weir__cuda_way_note(struct weir__cuda_device *device, const char *format, ...) {
+    char line[WEIR__CUDA_WAY_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    uint32_t i = 0;
+    pthread_mutex_lock(&device->failure_lock);
+    while (i < device->way_count && strcmp(device->ways[i], line) != 0) i++;
+    if (i == device->way_count && i < WEIR__CUDA_WAYS_MAX)
+        memcpy(device->ways[device->way_count++], line, sizeof line);
+    pthread_mutex_unlock(&device->failure_lock);
+}
+
+static bool cuda_tell_way(struct weir__device *device, uint32_t index, char *text,
+                          size_t capacity) {
+    struct weir__cuda_device *own = weir__cuda_device(device);
+    assert(capacity > 0);
+    pthread_mutex_lock(&own->failure_lock);
+    bool is_there = index < own->way_count;
+    if (is_there) snprintf(text, capacity, "%s: %s", device->name, own->ways[index]);
+    pthread_mutex_unlock(&own->failure_lock);
+    return is_there;
 }
 
 /* ---- the current context ---- */
@@ -256,4 +284,5 @@ const struct weir__device_calls weir__cuda_calls = {
     .reaches = weir__cuda_reaches,
     .close = cuda_close,
     .explain = cuda_explain,
+    .tell_way = cuda_tell_way,
 };

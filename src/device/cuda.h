@@ -50,6 +50,8 @@ struct weir__cuda_failure {
                            its own then, and never sticky; NULL: the driver's */
 };
 
+enum { WEIR__CUDA_WAYS_MAX = 24, WEIR__CUDA_WAY_MAX = 120 };
+
 /** What another part hangs on to a device, to end with it. */
 struct weir__cuda_attached {
     /** With the device's context current, and all streams gone; `device` still calls. */
@@ -77,6 +79,8 @@ struct weir__cuda_device {
     uint64_t in_vain_until_ns;         /**< no new base until then; under `lock` */
     struct weir__cuda_failure failure; /**< under `failure_lock`, which is taken last */
     pthread_mutex_t lock, failure_lock;
+    uint32_t way_count; /**< under `failure_lock`, as `ways` */
+    char ways[WEIR__CUDA_WAYS_MAX][WEIR__CUDA_WAY_MAX];
     /** The engine's first, then NULL; written under `lock`, read without. */
     struct weir__cuda_modules *_Atomic sets[WEIR__CUDA_SETS_MAX];
     struct weir__cuda_attached *numerics; /**< the net's libraries (net/cuda/numerics.h); NULL until
@@ -104,6 +108,12 @@ static inline const struct weir__cuda_stream *weir__cuda_stream(const struct wei
 int weir__cuda_check(struct weir__cuda_device *device, const char *call, int result);
 /** Keeps a failure for `explain`. */
 void weir__cuda_note(struct weir__cuda_device *device, const struct weir__cuda_failure *failure);
+
+/** Keeps a line of what its runs do in one way of several, such as a library's version, for
+ * weir__device_calls.tell_way: once, however often it is noted; none beyond WAYS_MAX. Any thread.
+ */
+void weir__cuda_way_note(struct weir__cuda_device *device, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /** The device's context as the calling thread's, for calls that may come from any thread, and what
  * it was before. */

@@ -137,6 +137,14 @@ void weir__cuda_driver_close(struct weir__cuda_driver *driver) {
     *driver = (struct weir__cuda_driver){0};
 }
 
+int weir__cuda_driver_version(void) {
+    struct weir__cuda_driver driver = {0};
+    if (open_library(&driver, NULL) == WEIR_OK) (void)check_version(&driver, NULL);
+    int version = driver.version;
+    weir__cuda_driver_close(&driver);
+    return version;
+}
+
 int weir__cuda_driver_find(const struct weir__cuda_driver *driver, uint32_t ordinal,
                            struct weir_error *error) {
     assert(driver->gpu_count >= 1);

@@ -150,6 +150,10 @@ int weir__cuda_driver_open(struct weir__cuda_driver *driver, struct weir_error *
 /** Accepts one that was zeroed. The library itself stays in the process. */
 void weir__cuda_driver_close(struct weir__cuda_driver *driver);
 
+/** The version of CUDA that this machine's driver is for, as weir__cuda_driver.version, without
+ * starting it; 0: there is none, or it does not say. Any thread. */
+int weir__cuda_driver_version(void);
+
 /** Whether `ordinal` is one of its GPUs: WEIR_ERR_NOT_FOUND, named in `error`. */
 int weir__cuda_driver_find(const struct weir__cuda_driver *driver, uint32_t ordinal,
                            struct weir_error *error);

@@ -178,21 +178,33 @@ static const char *chosen_file(const struct weir__gpu_library *library) {
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
-static void *open_any(const struct weir__gpu_library *library, int flags,
-                      struct weir__gpu_library_facts *facts) {
+/* CUDA's number at a file's end, "libcublasLt.so.13"; 0: there is none. */
+static int number_of(const char *file) {
+    const char *end = strrchr(file, '.');
+    return end == NULL ? 0 : atoi(end + 1);
+}
+
+void weir__gpu_library_order(const struct weir__gpu_library *library, int driver,
+                             const char *files[WEIR__GPU_LIBRARY_FILES_MAX]) {
+    assert(driver >= 0 && library->files[WEIR__GPU_LIBRARY_FILES_MAX - 1] == NULL);
+    size_t count = 0;
+    for (int newer = 0; newer < 2; newer++) {
+        for (size_t i = 0; library->files[i] != NULL; i++) {
+            bool is_newer = driver > 0 && number_of(library->files[i]) > driver / 1000;
+            if (is_newer == (newer == 1)) files[count++] = library->files[i];
+        }
+    }
+    files[count] = NULL;
+}
+
+/* The environment's choice alone, or the order beside this machine's driver. */
+static void list_files(const struct weir__gpu_library *library,
+                       const char *files[WEIR__GPU_LIBRARY_FILES_MAX]) {
+    weir__gpu_library_order(library, weir__cuda_driver_version(), files);
     const char *chosen = chosen_file(library);
-    void *opened = NULL;
-    *facts = (struct weir__gpu_library_facts){.state = WEIR__LIBRARY_MISSING};
-    if (chosen != NULL) {
-        opened = dlopen(chosen, flags);
-        if (opened != NULL) facts->file = chosen;
-        return opened;
-    }
-    for (size_t i = 0; opened == NULL && library->files[i] != NULL; i++) {
-        opened = dlopen(library->files[i], flags);
-        if (opened != NULL) facts->file = library->files[i];
-    }
-    return opened;
+    if (chosen == NULL) return;
+    files[0] = chosen;
+    files[1] = NULL;
 }
 
 static void look_into(const struct weir__gpu_library *library, void *opened,
@@ -211,10 +223,18 @@ static void look_into(const struct weir__gpu_library *library, void *opened,
 void weir__gpu_library_find(const struct weir__gpu_library *library,
                             struct weir__gpu_library_facts *facts) {
     assert(library != NULL && facts != NULL);
-    void *opened = open_any(library, RTLD_LAZY | RTLD_LOCAL, facts);
-    if (opened == NULL) return;
-    look_into(library, opened, facts);
-    (void)dlclose(opened);
+    const char *files[WEIR__GPU_LIBRARY_FILES_MAX];
+    *facts = (struct weir__gpu_library_facts){.state = WEIR__LIBRARY_MISSING};
+    list_files(library, files);
+    for (size_t i = 0; files[i] != NULL; i++) {
+        struct weir__gpu_library_facts own = {.file = files[i]};
+        void *opened = dlopen(files[i], RTLD_LAZY | RTLD_LOCAL);
+        if (opened == NULL) continue;
+        look_into(library, opened, &own);
+        (void)dlclose(opened);
+        if (facts->file == NULL || own.state == WEIR__LIBRARY_FOUND) *facts = own;
+        if (own.state == WEIR__LIBRARY_FOUND) return;
+    }
 }
 
 static int refuse_missing(const struct weir__gpu_library *library, struct weir_error *error) {
@@ -233,22 +253,52 @@ static int refuse_missing(const struct weir__gpu_library *library, struct weir_e
                       library->purpose != NULL ? "" : ", or use cpu");
 }
 
-/* It has threads and memory of its own, and is not unloaded under them: RTLD_NODELETE. */
-int weir__gpu_library_open(const struct weir__gpu_library *library, void **opened,
-                           struct weir_error *error) {
-    assert(library != NULL && opened != NULL);
-    struct weir__gpu_library_facts facts;
-    *opened = open_any(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, &facts);
-    if (*opened == NULL) return refuse_missing(library, error);
-    look_into(library, *opened, &facts);
-    if (facts.state == WEIR__LIBRARY_FOUND) return WEIR_OK;
-    (void)dlclose(*opened);
-    *opened = NULL;
-    if (facts.state == WEIR__LIBRARY_BROKEN)
+static int refuse_version(const struct weir__gpu_library *library,
+                          const struct weir__gpu_library_facts *facts, struct weir_error *error) {
+    assert(facts->state == WEIR__LIBRARY_BROKEN || facts->state == WEIR__LIBRARY_OLD);
+    if (facts->state == WEIR__LIBRARY_BROKEN)
         return weir__fail(error, WEIR_ERR_UNSUPPORTED,
                           "%.120s does not say its version, and so is no %s: install %s",
-                          facts.file, library->name, library->package);
+                          facts->file, library->name, library->package);
     return weir__fail(error, WEIR_ERR_UNSUPPORTED, "%s %s is too old, Weir needs %u.%u: install %s",
-                      library->name, facts.version, (unsigned)(library->least / 10000),
+                      library->name, facts->version, (unsigned)(library->least / 10000),
                       (unsigned)(library->least / 100 % 100), library->package);
+}
+
+/* It has threads and memory of its own, and is not unloaded under them: RTLD_NODELETE. NULL and
+ * WEIR_OK: there is no such file. */
+static int try_file(const struct weir__gpu_library *library,
+                    const struct weir__gpu_library_trial *trial, const char *file, void **opened,
+                    struct weir_error *error) {
+    struct weir__gpu_library_facts facts = {.file = file};
+    *opened = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (*opened == NULL) return WEIR_OK;
+    look_into(library, *opened, &facts);
+    int status = facts.state == WEIR__LIBRARY_FOUND ? WEIR_OK
+                                                    : refuse_version(library, &facts, error);
+    if (status == WEIR_OK && trial != NULL)
+        status = trial->serves(trial->context, *opened, &facts, error);
+    if (status == WEIR_OK) return WEIR_OK;
+    (void)dlclose(*opened);
+    *opened = NULL;
+    return status;
+}
+
+int weir__gpu_library_open(const struct weir__gpu_library *library,
+                           const struct weir__gpu_library_trial *trial, void **opened,
+                           struct weir_error *error) {
+    assert(library != NULL && opened != NULL);
+    const char *files[WEIR__GPU_LIBRARY_FILES_MAX];
+    int first = WEIR_OK;
+    list_files(library, files);
+    for (size_t i = 0; files[i] != NULL; i++) {
+        int status = try_file(library, trial, files[i], opened, first == WEIR_OK ? error : NULL);
+        if (status == WEIR_OK && *opened != NULL) {
+            if (first != WEIR_OK && error != NULL) *error = (struct weir_error){0};
+            return WEIR_OK;
+        }
+        if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+        if (first == WEIR_OK) first = status;
+    }
+    return first == WEIR_OK ? refuse_missing(library, error) : first;
 }

@@ -40,10 +40,13 @@ enum weir__gpu_library_asks {
     WEIR__ASKS_BY_PARTS,   /**< int version_symbol(int *major, int *minor), and 0 is good */
 };
 
-/** A library that is found at run time, by the first of its names that the system has. */
+enum { WEIR__GPU_LIBRARY_FILES_MAX = 4 };
+
+/** A library that is found at run time, by the first of its names that serves. */
 struct weir__gpu_library {
-    const char *name;           /**< "cuBLASLt" */
-    const char *files[4];       /**< newest first, ended by NULL */
+    const char *name; /**< "cuBLASLt" */
+    /** Newest first, ended by NULL; tried in the driver's order (weir__gpu_library_order). */
+    const char *files[WEIR__GPU_LIBRARY_FILES_MAX];
     const char *version_symbol; /**< a function that says the version */
     enum weir__gpu_library_asks asks;
     uint32_t least;          /**< 10000 * major + 100 * minor + patch, as they count */
@@ -71,13 +74,32 @@ struct weir__gpu_library_facts {
 const struct weir__gpu_library *weir__gpu_library_at(uint32_t index);
 /** The library called so, "cuDNN"; it must be one of them. */
 const struct weir__gpu_library *weir__gpu_library_named(const char *name);
-/** Opens the library and asks for its version; it is closed again. Any thread. */
+/** Fills in the library's files as they are tried beside a driver for CUDA `driver` (as
+ * weir__gpus.version; 0: unknown): those of a newer CUDA than the driver's come last, for they open
+ * there and then make no handle. Libraries that CUDA's versions do not number stay in order, since
+ * theirs are lower. */
+void weir__gpu_library_order(const struct weir__gpu_library *library, int driver,
+                             const char *files[WEIR__GPU_LIBRARY_FILES_MAX]);
+/** Opens the library, by the first file in this machine's order that says a version not too old,
+ * and closes it again; where none is, `facts` are of the first that opens. Any thread. */
 void weir__gpu_library_find(const struct weir__gpu_library *library,
                             struct weir__gpu_library_facts *facts);
-/** Opens the library for use: `opened` is dlopen's, for dlclose, and it stays in the process.
- * WEIR_ERR_NOT_FOUND where it is missing, WEIR_ERR_UNSUPPORTED where it is old or broken; `error`
- * (may be NULL) says what to install. Any thread. */
-int weir__gpu_library_open(const struct weir__gpu_library *library, void **opened,
+
+/** Whether a library that is found and new enough serves, such as by making a handle. */
+struct weir__gpu_library_trial {
+    /** A status, and its words in `error`; WEIR_ERR_OUT_OF_MEMORY ends the search, for it says
+     * nothing about the library. `facts` have its version. */
+    int (*serves)(void *context, void *opened, const struct weir__gpu_library_facts *facts,
+                  struct weir_error *error);
+    void *context;
+};
+/** Opens the library for use, by the first file in this machine's order that is new enough and
+ * serves (`trial` NULL: every one does): `opened` is dlopen's, for dlclose, and it stays in the
+ * process. WEIR_ERR_NOT_FOUND where all are missing; else what was wrong with the first one that
+ * opened, WEIR_ERR_UNSUPPORTED where it is old or broken, or the trial's status. `error` (may be
+ * NULL) says what to install. Any thread. */
+int weir__gpu_library_open(const struct weir__gpu_library *library,
+                           const struct weir__gpu_library_trial *trial, void **opened,
                            struct weir_error *error);
 
 #endif

@@ -19,8 +19,12 @@ struct weir__nccl_pair {
 
 /* ---- the library ---- */
 
-static int fill(struct weir__nccl *nccl, struct weir_error *error) {
+static int fill(void *context, void *opened, const struct weir__gpu_library_facts *facts,
+                struct weir_error *error) {
+    struct weir__nccl *nccl = context;
     void *function;
+    (void)facts;
+    nccl->library = opened;
 #define FIND(member, symbol)                                                                       \
     if ((function = dlsym(nccl->library, #symbol)) == NULL)                                        \
         return weir__fail(error, WEIR_ERR_UNSUPPORTED, "NCCL has no %s: install another",          \
@@ -37,9 +41,10 @@ static int fill(struct weir__nccl *nccl, struct weir_error *error) {
 int weir__nccl_open(struct weir__nccl *nccl, struct weir_error *error) {
     assert(nccl != NULL);
     *nccl = (struct weir__nccl){0};
-    int status = weir__gpu_library_open(weir__gpu_library_named("NCCL"), &nccl->library, error);
-    if (status != WEIR_OK) return status;
-    if ((status = fill(nccl, error)) != WEIR_OK) weir__nccl_close(nccl);
+    const struct weir__gpu_library_trial trial = {fill, nccl};
+    int status =
+        weir__gpu_library_open(weir__gpu_library_named("NCCL"), &trial, &nccl->library, error);
+    if (status != WEIR_OK) *nccl = (struct weir__nccl){0};
     return status;
 }
 

@@ -131,16 +131,78 @@ static void test_a_library_that_is_not_there_says_what_to_install(void) {
                                            .package = "the package of none"};
     struct weir_error error = {0};
     void *opened = NULL;
-    EXPECT_STATUS(weir__gpu_library_open(&none, &opened, &error), WEIR_ERR_NOT_FOUND);
+    EXPECT_STATUS(weir__gpu_library_open(&none, NULL, &opened, &error), WEIR_ERR_NOT_FOUND);
     EXPECT(opened == NULL);
     EXPECT_CONTAINS(error.message, "cuNone (/none/libnone.so)");
     EXPECT_CONTAINS(error.message, "install the package of none");
     EXPECT_CONTAINS(error.message, "WEIR_CUNONE");
     CHECK(setenv("WEIR_CUNONE", "/none/mine.so", 1) == 0);
-    EXPECT_STATUS(weir__gpu_library_open(&none, &opened, &error), WEIR_ERR_NOT_FOUND);
+    EXPECT_STATUS(weir__gpu_library_open(&none, NULL, &opened, &error), WEIR_ERR_NOT_FOUND);
     unsetenv("WEIR_CUNONE");
     EXPECT_CONTAINS(error.message, "WEIR_CUNONE names");
     EXPECT_CONTAINS(error.message, "/none/mine.so");
+}
+
+/* What opens on a driver for CUDA 12 and is one for 13 is tried last there. */
+static void test_libraries_are_tried_in_the_drivers_order(void) {
+    const struct weir__gpu_library *products = weir__gpu_library_named("cuBLASLt");
+    const char *files[WEIR__GPU_LIBRARY_FILES_MAX];
+    static const int drivers[] = {0, 12000, 12090, 13000, 14000};
+    static const char *const first[] = {".so.13", ".so.12", ".so.12", ".so.13", ".so.13"};
+    for (size_t i = 0; i < WEIR__COUNT_OF(drivers); i++) {
+        weir__gpu_library_order(products, drivers[i], files);
+        EXPECT_CONTAINS(files[0], first[i]);
+        EXPECT(files[1] != NULL && files[2] == NULL && strcmp(files[0], files[1]) != 0);
+    }
+    weir__gpu_library_order(weir__gpu_library_named("cuDNN"), 12000, files);
+    EXPECT_EQ_STR(files[0], "libcudnn.so.9");
+    EXPECT(files[1] == NULL);
+}
+
+struct refusals {
+    int first, tried;
+    const char *served; /* the file's name */
+};
+
+/* Refuses the first file by the status `first`. */
+static int serve(void *context, void *opened, const struct weir__gpu_library_facts *facts,
+                 struct weir_error *error) {
+    struct refusals *refusals = context;
+    EXPECT(opened != NULL && facts->state == WEIR__LIBRARY_FOUND);
+    if (refusals->tried++ == 0 && refusals->first != WEIR_OK)
+        return weir__fail(error, refusals->first, "%s makes no handle", facts->file);
+    refusals->served = facts->file;
+    return WEIR_OK;
+}
+
+/* Of two files that every system of this kind has. */
+static void test_a_library_that_opens_and_does_not_serve_is_passed_over(void) {
+    struct weir__gpu_library library = {.name = "two",
+                                        .files = {"libm.so.6", "libc.so.6"},
+                                        .version_symbol = "getpid",
+                                        .least = 1,
+                                        .package = "it"};
+    static const int statuses[] = {WEIR_OK, WEIR_ERR_BACKEND, WEIR_ERR_UNSUPPORTED};
+    void *opened = NULL;
+    for (size_t i = 0; i < WEIR__COUNT_OF(statuses); i++) {
+        struct refusals refusals = {.first = statuses[i]};
+        const struct weir__gpu_library_trial trial = {serve, &refusals};
+        struct weir_error error = {0};
+        CHECK_OK(weir__gpu_library_open(&library, &trial, &opened, &error));
+        EXPECT_EQ_STR(refusals.served, library.files[i > 0]);
+        EXPECT_EQ_STR(error.message, "");
+        EXPECT(dlclose(opened) == 0);
+    }
+    struct refusals refusals = {.first = WEIR_ERR_OUT_OF_MEMORY};
+    const struct weir__gpu_library_trial trial = {serve, &refusals};
+    struct weir_error error = {0};
+    EXPECT_STATUS(weir__gpu_library_open(&library, &trial, &opened, &error),
+                  WEIR_ERR_OUT_OF_MEMORY);
+    library.files[1] = NULL;
+    refusals = (struct refusals){.first = WEIR_ERR_BACKEND};
+    EXPECT_STATUS(weir__gpu_library_open(&library, &trial, &opened, &error), WEIR_ERR_BACKEND);
+    EXPECT(opened == NULL);
+    EXPECT_EQ_STR(error.message, "libm.so.6 makes no handle");
 }
 
 /* The library that the environment names, and no other, is found and opened. */
@@ -166,13 +228,13 @@ static void test_the_environment_names_a_library(void) {
     weir__gpu_library_find(&library, &facts);
     EXPECT_EQ_INT(facts.state, WEIR__LIBRARY_FOUND);
     EXPECT_EQ_STR(facts.file, path);
-    EXPECT_STATUS(weir__gpu_library_open(&library, &opened, &error), WEIR_OK);
+    EXPECT_STATUS(weir__gpu_library_open(&library, NULL, &opened, &error), WEIR_OK);
     EXPECT(opened != NULL && dlclose(opened) == 0);
     library.least = 30000;
-    EXPECT_STATUS(weir__gpu_library_open(&library, &opened, &error), WEIR_ERR_UNSUPPORTED);
+    EXPECT_STATUS(weir__gpu_library_open(&library, NULL, &opened, &error), WEIR_ERR_UNSUPPORTED);
     EXPECT_CONTAINS(error.message, "cuMade 2.0.1 is too old, Weir needs 3.0");
     library.version_symbol = "other";
-    EXPECT_STATUS(weir__gpu_library_open(&library, &opened, &error), WEIR_ERR_UNSUPPORTED);
+    EXPECT_STATUS(weir__gpu_library_open(&library, NULL, &opened, &error), WEIR_ERR_UNSUPPORTED);
     EXPECT_CONTAINS(error.message, "does not say its version");
     unsetenv("WEIR_CUMADE");
 }
@@ -235,5 +297,7 @@ WEIR_TEST_SUITE(gpus, TEST(gpus_and_their_links_are_told), TEST(the_machines_own
                 TEST(a_survey_that_fails_says_why_and_finds_nothing),
                 TEST(libraries_are_found_with_their_versions),
                 TEST(a_library_that_is_not_there_says_what_to_install),
+                TEST(libraries_are_tried_in_the_drivers_order),
+                TEST(a_library_that_opens_and_does_not_serve_is_passed_over),
                 TEST(the_environment_names_a_library), TEST(the_libraries_are_those_for_networks),
                 TEST(what_is_near_a_gpu_is_read_from_the_system))

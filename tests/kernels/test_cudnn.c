@@ -309,6 +309,9 @@ static void test_plans_are_kept_for_their_gpu_and_shape(void) {
     snprintf(cudnn.gpu, sizeof cudnn.gpu, "another GPU");
     EXPECT(!is_kept(&cudnn, &shape));
     EXPECT(is_kept(&cudnn, &shape));
+    snprintf(cudnn.versions, sizeof cudnn.versions, "another driver");
+    EXPECT(!is_kept(&cudnn, &shape));
+    EXPECT(is_kept(&cudnn, &shape));
     cudnn_listed_clean_up(&cudnn);
 }
 

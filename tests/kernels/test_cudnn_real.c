@@ -58,7 +58,7 @@ enum { LEAST = 91100 };
 static bool open_for(const struct gpu *gpu, struct weir__cudnn *cudnn) {
     struct weir_error error = {0};
     *cudnn = (struct weir__cudnn){0};
-    if (weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &cudnn->library, &error) !=
+    if (weir__gpu_library_open(weir__gpu_library_named("cuDNN"), NULL, &cudnn->library, &error) !=
         WEIR_OK)
         return false;
     EXPECT_STATUS(weir__cudnn_find_functions(cudnn, &error), WEIR_OK);

@@ -105,6 +105,11 @@ static int choose_pipeline(struct train *t, const struct args *args) {
     return pipe_options_fill(&t->values->pipe, args, t->model, &t->storage, &t->options, t->faults);
 }
 
+/* What its devices run with. */
+static void tell(void *context, const char *line) {
+    people_wrap(context, "device    ", line);
+}
+
 static int build_net(struct train *t, const struct args *args) {
     struct train_values *values = t->values;
     fill_options(t);
@@ -117,6 +122,8 @@ static int build_net(struct train *t, const struct args *args) {
     status = pipe_balance(&values->pipe, t->model, train_searches(t), &t->storage, &t->options,
                           t->people.stream, t->faults);
     if (status != WEIR_OK) return status;
+    t->options.pipe.log = tell;
+    t->options.pipe.log_context = &t->people;
     status = weir_net_new(t->model, &t->options, t->faults, &t->net);
     if (status != WEIR_OK) return status;
     t->eval_rows = train_eval_rows(t);

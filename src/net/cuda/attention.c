@@ -109,9 +109,20 @@ static void release(void *state) {
     weir__release(NULL, attention, 1, sizeof *attention);
 }
 
+/** What a pipe's log says: whose it is, and for which shape. */
+static void note_way(const struct weir__op_shape *shape, struct weir_stream *stream,
+                     const char *way) {
+    weir__cuda_way_note(weir__cuda_device(stream->device),
+                        "attention%s, %lld tokens, %lld heads of %lld: %s",
+                        shape->op == WEIR__OP_attention_grad ? "'s gradient" : "",
+                        (long long)shape->tokens, (long long)shape->heads,
+                        (long long)head_size(shape), way);
+}
+
 /** None of it is a failure where the library only lacks it: the state is NULL then. Any other
  * failure is one, for our kernels have other bits. */
-static int prepare(const struct weir__op_shape *shape, struct weir_stream *stream, void **state) {
+static int prepare_librarys(const struct weir__op_shape *shape, struct weir_stream *stream,
+                            void **state) {
     const struct weir__cuda_attend attend = describe(shape);
     struct weir__cuda_failure failure = {0};
     struct weir__cuda_library_use use;
@@ -130,6 +141,15 @@ static int prepare(const struct weir__op_shape *shape, struct weir_stream *strea
         release(made);
     if (status == WEIR_ERR_UNSUPPORTED) return WEIR_OK;
     return weir__cuda_settle(weir__cuda_device(stream->device), status, &failure);
+}
+
+static int prepare(const struct weir__op_shape *shape, struct weir_stream *stream, void **state) {
+    int status = prepare_librarys(shape, stream, state);
+    if (status != WEIR_OK) return status;
+    note_way(shape, stream, *state != NULL ? "cuDNN's" : is_for_tensor_cores(shape)
+                                                       ? "Weir's, on tensor cores"
+                                                       : "Weir's");
+    return WEIR_OK;
 }
 
 static int run(const struct weir__op_call *call, struct weir__cuda_attend_call *attend) {

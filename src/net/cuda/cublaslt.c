@@ -56,31 +56,48 @@ int weir__cublaslt_find_functions(struct weir__cublaslt *lt, struct weir_error *
     return WEIR_OK;
 }
 
+struct start {
+    struct weir__cublaslt *lt;
+    struct weir__cuda_device *device;
+    struct weir__cuda_failure *failure;
+};
+
+/** Whether a handle is made, too. */
+static int start(void *context, void *opened, const struct weir__gpu_library_facts *facts,
+                 struct weir_error *error) {
+    const struct start *start = context;
+    struct weir__cublaslt *lt = start->lt;
+    lt->library = opened;
+    int status = weir__cublaslt_find_functions(lt, error);
+    if (status != WEIR_OK) return status;
+    status = status_of(lt, "cublasLtCreate", lt->create(&lt->handle), start->failure);
+    if (status != WEIR_OK)
+        return weir__fail(error, status,
+                          "cuBLASLt %s does not start on %s (%s): see what 'weir doctor' says",
+                          facts->version, start->device->device.name, start->failure->name);
+    weir__cuda_way_note(start->device, "products: cuBLASLt %s (%s)", facts->version, facts->file);
+    return WEIR_OK;
+}
+
 int weir__cublaslt_open(struct weir__cuda_device *device, void **products,
                         struct weir__cuda_failure *failure, struct weir_error *error) {
     struct weir__cublaslt *lt = weir__acquire(NULL, 1, sizeof *lt);
     if (lt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &lt->library, error);
-    if (status != WEIR_OK) goto fail;
-    if ((status = weir__cublaslt_find_functions(lt, error)) != WEIR_OK) goto fail;
-    status = status_of(lt, "cublasLtCreate", lt->create(&lt->handle), failure);
-    if (status != WEIR_OK) {
-        weir__fail(error, status, "cuBLASLt does not start on %s (%s): see what 'weir doctor' says",
-                   device->device.name, failure->name);
-        goto fail;
-    }
-    *products = lt;
-    return WEIR_OK;
-
-fail:
-    weir__cublaslt_close(lt);
+    struct start context = {lt, device, failure};
+    const struct weir__gpu_library_trial trial = {start, &context};
+    int status = weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &trial, &lt->library,
+                                        error);
+    if (status == WEIR_OK)
+        *products = lt;
+    else
+        weir__release(NULL, lt, 1, sizeof *lt);
     return status;
 }
 
 void weir__cublaslt_close(void *products) {
     struct weir__cublaslt *lt = products;
-    if (lt->handle != NULL) (void)lt->destroy(lt->handle);
-    if (lt->library != NULL) (void)dlclose(lt->library);
+    (void)lt->destroy(lt->handle);
+    (void)dlclose(lt->library);
     weir__release(NULL, lt, 1, sizeof *lt);
 }
 

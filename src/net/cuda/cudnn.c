@@ -76,7 +76,8 @@ int weir__cudnn_need_products(size_t cuda_major, const void *of_cudnn, struct we
     void *chosen = NULL;
     snprintf(file, sizeof file, "libcublasLt.so.%zu", cuda_major);
     if (keep(file)) return WEIR_OK;
-    if (weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &chosen, NULL) == WEIR_OK) {
+    if (weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), NULL, &chosen, NULL) ==
+        WEIR_OK) {
         (void)dlclose(chosen); /* it stays loaded */
         if (keep(file)) return WEIR_OK;
     }
@@ -88,12 +89,55 @@ int weir__cudnn_need_products(size_t cuda_major, const void *of_cudnn, struct we
         cuda_major, file, cuda_major);
 }
 
-static int need_products(const struct weir__cudnn *cudnn, struct weir_error *error) {
-    void *symbol = dlsym(cudnn->library, "cudnnGetCudartVersion");
-    return weir__cudnn_need_products(cudnn->get_cuda_version() / 1000, symbol, error);
+int weir__cudnn_check(struct weir__cudnn *cudnn, int driver_version, struct weir_error *error) {
+    assert(cudnn->library != NULL && driver_version > 0);
+    int status = weir__cudnn_find_functions(cudnn, error);
+    if (status != WEIR_OK) return status;
+    size_t major = cudnn->get_cuda_version() / 1000, driver = (size_t)driver_version / 1000;
+    if (major > driver)
+        return weir__fail(error, WEIR_ERR_UNSUPPORTED,
+                          "this cuDNN is one for CUDA %zu, and the driver one for CUDA %zu: install "
+                          "cuDNN for CUDA %zu, such as PyPI's nvidia-cudnn-cu%zu, or update the "
+                          "driver",
+                          major, driver, driver, driver);
+    return weir__cudnn_need_products(major, dlsym(cudnn->library, "cudnnGetCudartVersion"), error);
 }
 
-/** Plans fit one kind of GPU and one version of the library. */
+struct start {
+    struct weir__cudnn *cudnn;
+    struct weir__cuda_failure *failure;
+};
+
+/** Whether a handle is made, too. */
+static int start(void *context, void *opened, const struct weir__gpu_library_facts *facts,
+                 struct weir_error *error) {
+    const struct start *start = context;
+    struct weir__cudnn *cudnn = start->cudnn;
+    void *handle = NULL;
+    cudnn->library = opened;
+    int status = weir__cudnn_check(cudnn, cudnn->device->driver.version, error);
+    if (status != WEIR_OK) return status;
+    status = weir__cudnn_status(cudnn, "cudnnCreate", cudnn->create(&handle), start->failure);
+    if (status == WEIR_OK) {
+        (void)cudnn->destroy(handle);
+        return WEIR_OK;
+    }
+    return weir__fail(error, status,
+                      "cuDNN %s does not start on %s (%s): see what 'weir doctor' says",
+                      facts->version, cudnn->device->device.name, start->failure->name);
+}
+
+/** What another version makes is another plan. */
+static void name_versions(struct weir__cudnn *cudnn) {
+    struct weir__gpu_library_facts compiler;
+    weir__gpu_library_find(weir__gpu_library_named("NVRTC"), &compiler);
+    snprintf(cudnn->versions, sizeof cudnn->versions,
+             "driver %d, cuDNN %zu of CUDA %zu, NVRTC %s", cudnn->device->driver.version,
+             cudnn->get_version(), cudnn->get_cuda_version(),
+             compiler.version[0] != '\0' ? compiler.version : "none");
+}
+
+/** Plans fit one kind of GPU and these versions. */
 static int name_gpu(struct weir__cudnn *cudnn, struct weir__cuda_failure *failure) {
     const struct weir__cuda_driver *driver = &cudnn->device->driver;
     int gpu = cudnn->device->gpu, major = 0, minor = 0, processors = 0;
@@ -114,8 +158,8 @@ static int name_gpu(struct weir__cudnn *cudnn, struct weir__cuda_failure *failur
     cudnn->capability = 10 * major + minor;
     for (char *c = name; *c != '\0'; c++)
         if ((unsigned char)*c < ' ') *c = ' ';
-    snprintf(cudnn->gpu, sizeof cudnn->gpu, "%s, %d.%d, %d, cuDNN %zu", name, major, minor,
-             processors, cudnn->get_version());
+    snprintf(cudnn->gpu, sizeof cudnn->gpu, "%s, %d.%d, %d", name, major, minor, processors);
+    name_versions(cudnn);
     return WEIR_OK;
 }
 
@@ -124,19 +168,20 @@ int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
     struct weir__cudnn *cudnn = weir__acquire(NULL, 1, sizeof *cudnn);
     if (cudnn == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = WEIR_ERR_SYSTEM;
+    struct start context = {cudnn, failure};
+    const struct weir__gpu_library_trial trial = {start, &context};
     cudnn->device = device;
     if (pthread_mutex_init(&cudnn->lock, NULL) != 0) goto fail_lock;
-    status = weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &cudnn->library, error);
+    status = weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &trial, &cudnn->library,
+                                    error);
     if (status != WEIR_OK) goto fail_library;
-    status = weir__cudnn_find_functions(cudnn, error);
-    if (status != WEIR_OK) goto fail_functions;
-    if ((status = need_products(cudnn, error)) != WEIR_OK) goto fail_functions;
-    if ((status = name_gpu(cudnn, failure)) != WEIR_OK) goto fail_functions;
+    if ((status = name_gpu(cudnn, failure)) != WEIR_OK) goto fail_gpu;
     weir__cache_find(cudnn->folder);
+    weir__cuda_way_note(device, "convolutions: %s", cudnn->versions);
     *convolutions = cudnn;
     return WEIR_OK;
 
-fail_functions:
+fail_gpu:
     (void)dlclose(cudnn->library);
 fail_library:
     pthread_mutex_destroy(&cudnn->lock);

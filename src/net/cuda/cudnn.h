@@ -216,7 +216,8 @@ struct weir__cudnn {
      * looked at; NULL: for the handle's. The owner's. */
     void *described;
     int capability;                      /**< 90: 9.0 */
-    char gpu[160];                       /**< what a plan fits, but for the shape */
+    char gpu[160];      /**< what a plan fits, but for the shape … */
+    char versions[128]; /**< … and the driver's, the library's and its compiler's versions */
     char folder[WEIR__CACHE_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
     size_t (*get_version)(void);
     size_t (*get_cuda_version)(void);
@@ -260,6 +261,9 @@ int weir__cudnn_status(const struct weir__cudnn *cudnn, const char *call, int re
  * it. So it is found and loaded here first, for good: on the system's path, under WEIR_CUBLASLT, or
  * where packages of PyPI have it beside `of_cudnn`, a symbol of cuDNN. WEIR_ERR_NOT_FOUND. */
 int weir__cudnn_need_products(size_t cuda_major, const void *of_cudnn, struct weir_error *error);
+/** Whether `library` is complete, not for a newer CUDA than the driver, and finds its products;
+ * fills the table of functions. WEIR_ERR_UNSUPPORTED, WEIR_ERR_NOT_FOUND, named in `error`. */
+int weir__cudnn_check(struct weir__cudnn *cudnn, int driver_version, struct weir_error *error);
 /** Fills the table of functions from `library`; WEIR_ERR_UNSUPPORTED, named in `error`. */
 int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *error);
 

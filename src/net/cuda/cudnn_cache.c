@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Plans on disk, for making one can take a second of heuristics and compiling: a file for each, of
- * one line that says for what it is (format, GPU, cuDNN's version, shape), one with the length and
+ * one line that says for what it is (format, GPU, versions, shape), one with the length and
  * a hash of the rest, and the library's own JSON. What does not begin and end as it should is no
  * plan: it is passed over and written anew.
  */
@@ -19,7 +19,8 @@ enum { HEAD_MAX = 768, JSON_MAX = 8 << 20 };
 void weir__cudnn_key_init(const struct weir__cudnn *cudnn, const char *what, const int64_t *numbers,
                           size_t count, struct weir__cudnn_key *key) {
     size_t capacity = sizeof key->text;
-    int used = snprintf(key->text, capacity, "weir cudnn plan 3: %s: %s", cudnn->gpu, what);
+    int used = snprintf(key->text, capacity, "weir cudnn plan 4: %s: %s: %s", cudnn->gpu,
+                        cudnn->versions, what);
     for (size_t i = 0; i < count; i++)
         used += snprintf(key->text + used, capacity - (size_t)used, " %" PRId64, numbers[i]);
     assert(used < (int)capacity);

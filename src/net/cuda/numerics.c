@@ -121,32 +121,35 @@ int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library 
     return status;
 }
 
-static int check_products(void *library, struct weir_error *error) {
-    struct weir__cublaslt lt = {.library = library};
+static int check_products(void *context, void *opened, const struct weir__gpu_library_facts *facts,
+                          struct weir_error *error) {
+    struct weir__cublaslt lt = {.library = opened};
+    (void)context, (void)facts;
     return weir__cublaslt_find_functions(&lt, error);
 }
 
-static int check_convolutions(void *library, struct weir_error *error) {
+static int check_convolutions(void *context, void *opened,
+                              const struct weir__gpu_library_facts *facts,
+                              struct weir_error *error) {
+    const struct weir__cuda_driver *driver = context;
     struct weir__cudnn *cudnn = weir__acquire(NULL, 1, sizeof *cudnn);
+    (void)facts;
     if (cudnn == NULL) return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
-    cudnn->library = library;
-    int status = weir__cudnn_find_functions(cudnn, error);
-    if (status != WEIR_OK) goto out;
-    status = weir__cudnn_need_products(cudnn->get_cuda_version() / 1000,
-                                       dlsym(library, "cudnnGetCudartVersion"), error);
-out:
+    cudnn->library = opened;
+    int status = weir__cudnn_check(cudnn, driver->version, error);
     weir__release(NULL, cudnn, 1, sizeof *cudnn);
     return status;
 }
 
 /* As it will be opened, as far as that takes no device. */
-static int check_library(const char *library, struct weir_error *error) {
+static int check_library(struct weir__cuda_driver *driver, const char *library,
+                         struct weir_error *error) {
+    bool products = strcmp(library, names[WEIR__CUDA_PRODUCTS]) == 0;
+    const struct weir__gpu_library_trial trial = {products ? check_products : check_convolutions,
+                                                  driver};
     void *opened = NULL;
-    int status = weir__gpu_library_open(weir__gpu_library_named(library), &opened, error);
-    if (status != WEIR_OK) return status;
-    status = strcmp(library, names[WEIR__CUDA_PRODUCTS]) == 0 ? check_products(opened, error)
-                                                              : check_convolutions(opened, error);
-    (void)dlclose(opened);
+    int status = weir__gpu_library_open(weir__gpu_library_named(library), &trial, &opened, error);
+    if (status == WEIR_OK) (void)dlclose(opened);
     return status;
 }
 
@@ -156,7 +159,7 @@ int weir__cuda_library_check(const char *library, struct weir_error *error) {
     for (int i = 0; i < LIBRARIES; i++) known |= strcmp(library, names[i]) == 0;
     if (!known) return WEIR_OK;
     int status = weir__cuda_driver_open(&driver, error);
-    if (status == WEIR_OK && !driver.fake) status = check_library(library, error);
+    if (status == WEIR_OK && !driver.fake) status = check_library(&driver, library, error);
     weir__cuda_driver_close(&driver);
     return status;
 }

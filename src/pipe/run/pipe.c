@@ -294,6 +294,19 @@ static void tell_devices(const struct weir_pipe *pipe, struct weir_faults *fault
     }
 }
 
+/* Which ways its devices' runs take: libraries, versions. */
+static void log_ways(const struct weir_pipe *pipe) {
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    for (uint32_t w = 0; options->log != NULL && w < pipe->worker_count; w++) {
+        struct weir__device *device = pipe->workers[w].device;
+        bool told = device == NULL || device->calls->tell_way == NULL;
+        for (uint32_t v = 0; v < w && !told; v++) told = pipe->workers[v].device == device;
+        char line[256];
+        for (uint32_t i = 0; !told && device->calls->tell_way(device, i, line, sizeof line); i++)
+            options->log(options->log_context, line);
+    }
+}
+
 int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_pipe **out) {
     if (options == NULL || out == NULL) return WEIR_ERR_ARGUMENT;
@@ -319,6 +332,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         weir_pipe_destroy(pipe);
         return status;
     }
+    log_ways(pipe);
     *out = pipe;
     return WEIR_OK;
 }
