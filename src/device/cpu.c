@@ -260,6 +260,7 @@ static const struct weir__device_calls cpu_calls = {
     .memory_touch = cpu_memory_touch,
     .host_pin = cpu_host_pin,
     .host_unpin = cpu_host_unpin,
+    .copy_stream_new = cpu_stream_new,
     .stream_new = cpu_stream_new,
     .stream_destroy = cpu_stream_destroy,
     .stream_finish = cpu_stream_finish,

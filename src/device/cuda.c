@@ -66,13 +66,31 @@ void weir__cuda_way_note(struct weir__cuda_device *device, const char *format, .
     pthread_mutex_unlock(&device->failure_lock);
 }
 
+static void tell_memory(struct weir__device *device, char *text, size_t capacity) {
+    struct weir__cuda_room room;
+    const double mib = 1 << 20;
+    if (weir__cuda_memory_room(device, &room) == WEIR_OK)
+        snprintf(text, capacity,
+                 "%s: memory: %.0f MiB of plans, %.0f MiB beside them (the context, code, "
+                 "libraries, other processes) of %.0f MiB",
+                 device->name, (double)room.own_bytes / mib, (double)room.beside_bytes / mib,
+                 (double)room.total_bytes / mib);
+    else
+        snprintf(text, capacity, "%s: memory: the driver does not say", device->name);
+}
+
+/* The first line is measured when it is asked for. */
 static bool cuda_tell_way(struct weir__device *device, uint32_t index, char *text,
                           size_t capacity) {
     struct weir__cuda_device *own = weir__cuda_device(device);
     assert(capacity > 0);
+    if (index == 0) {
+        tell_memory(device, text, capacity);
+        return true;
+    }
     pthread_mutex_lock(&own->failure_lock);
-    bool is_there = index < own->way_count;
-    if (is_there) snprintf(text, capacity, "%s: %s", device->name, own->ways[index]);
+    bool is_there = index <= own->way_count;
+    if (is_there) snprintf(text, capacity, "%s: %s", device->name, own->ways[index - 1]);
     pthread_mutex_unlock(&own->failure_lock);
     return is_there;
 }
@@ -161,6 +179,10 @@ static int check_gpu(struct weir__cuda_device *device, uint32_t ordinal, struct 
 static int fill_context(struct weir__cuda_device *device, struct weir_error *error) {
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(device, &scope);
+    if (status != WEIR_OK) goto out;
+    int *priorities = device->priorities;
+    int result = device->driver.stream_priorities(&priorities[0], &priorities[1]);
+    status = weir__cuda_check(device, "cuCtxGetStreamPriorityRange", result);
     if (status != WEIR_OK) goto out;
     if ((status = weir__cuda_clock_new(device)) != WEIR_OK) goto fail;
     status = weir__cuda_set_need(&device->device, &weir__cuda_engine_kernels, error);
@@ -269,6 +291,7 @@ const struct weir__device_calls weir__cuda_calls = {
     .host_pin = weir__cuda_host_pin,
     .host_unpin = weir__cuda_host_unpin,
     .stream_new = weir__cuda_stream_new,
+    .copy_stream_new = weir__cuda_copy_stream_new,
     .stream_destroy = weir__cuda_stream_destroy,
     .stream_finish = weir__cuda_stream_finish,
     .event_init = weir__cuda_event_init,

@@ -79,6 +79,8 @@ struct weir__cuda_device {
     uint64_t in_vain_until_ns;         /**< no new base until then; under `lock` */
     struct weir__cuda_failure failure; /**< under `failure_lock`, which is taken last */
     pthread_mutex_t lock, failure_lock;
+    _Atomic size_t own_bytes;  /**< that memory_acquire gave and nobody gave back */
+    int priorities[2];         /**< of streams: least, greatest */
     uint32_t way_count; /**< under `failure_lock`, as `ways` */
     char ways[WEIR__CUDA_WAYS_MAX][WEIR__CUDA_WAY_MAX];
     /** The engine's first, then NULL; written under `lock`, read without. */
@@ -143,6 +145,15 @@ void weir__cuda_modules_destroy(struct weir__cuda_device *device);
 /** WEIR_ERR_UNSUPPORTED if this build has none, and the driver is a real one. */
 int weir__cuda_modules_check(const struct weir__cuda_driver *driver, struct weir_error *error);
 
+/** What a GPU's memory is for. */
+struct weir__cuda_room {
+    size_t free_bytes, total_bytes;
+    size_t own_bytes;    /**< the device's, by memory_acquire */
+    size_t beside_bytes; /**< used otherwise: the context, code, libraries, other processes */
+};
+/** A CUDA device; any thread. A status. */
+int weir__cuda_memory_room(struct weir__device *device, struct weir__cuda_room *room);
+
 /* ---- cuda_memory.c, cuda_streams.c: calls of the table; see device.h ---- */
 
 int weir__cuda_memory_acquire(struct weir__device *device, size_t bytes, void **memory);
@@ -152,6 +163,7 @@ int weir__cuda_host_pin(struct weir__device *device, void *memory, size_t bytes)
 void weir__cuda_host_unpin(struct weir__device *device, void *memory, size_t bytes);
 bool weir__cuda_reaches(struct weir__device *device, struct weir__device *other);
 int weir__cuda_stream_new(struct weir__device *device, struct weir_stream **stream);
+int weir__cuda_copy_stream_new(struct weir__device *device, struct weir_stream **stream);
 void weir__cuda_stream_destroy(struct weir_stream *stream);
 int weir__cuda_stream_finish(struct weir_stream *stream);
 int weir__cuda_event_init(struct weir__device *device, struct weir__event *event);

@@ -75,6 +75,7 @@ enum {
     WEIR__CUDA_EVENT_DISABLE_TIMING = 2,
     WEIR__CUDA_HOST_REGISTER_PORTABLE = 1,
     WEIR__CUDA_HOST_REGISTER_DEVICEMAP = 2,
+    WEIR__CUDA_FUNCTION_LOCAL_BYTES = 3, /* of a thread: CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
     WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS = 16,
     WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
     WEIR__CUDA_ATTRIBUTE_CAPABILITY_MAJOR = 75,
@@ -102,13 +103,16 @@ enum {
     X(context_enable_peer, cuCtxEnablePeerAccess, (struct CUctx_st * peer, unsigned flags))        \
     X(memory_allocate, cuMemAlloc_v2, (uint64_t * memory, size_t bytes))                           \
     X(memory_free, cuMemFree_v2, (uint64_t memory))                                                \
+    X(memory_get_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                           \
     X(memory_fill, cuMemsetD8Async,                                                                \
       (uint64_t memory, unsigned char value, size_t bytes, struct CUstream_st *stream))            \
     X(memory_copy, cuMemcpyAsync,                                                                  \
       (uint64_t to, uint64_t from, size_t bytes, struct CUstream_st * stream))                     \
     X(host_register, cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags))           \
     X(host_unregister, cuMemHostUnregister, (void *memory))                                        \
-    X(stream_create, cuStreamCreate, (struct CUstream_st * *stream, unsigned flags))               \
+    X(stream_priorities, cuCtxGetStreamPriorityRange, (int *least, int *greatest))                 \
+    X(stream_create, cuStreamCreateWithPriority,                                                   \
+      (struct CUstream_st * *stream, unsigned flags, int priority))                                \
     X(stream_destroy, cuStreamDestroy_v2, (struct CUstream_st * stream))                           \
     X(stream_synchronize, cuStreamSynchronize, (struct CUstream_st * stream))                      \
     X(stream_wait_event, cuStreamWaitEvent,                                                        \
@@ -124,6 +128,8 @@ enum {
     X(module_unload, cuModuleUnload, (struct CUmod_st * module))                                   \
     X(module_get_function, cuModuleGetFunction,                                                    \
       (struct CUfunc_st * *function, struct CUmod_st * module, const char *name))                  \
+    X(function_get_attribute, cuFuncGetAttribute,                                                  \
+      (int *value, int attribute, struct CUfunc_st *function))                                     \
     X(launch, cuLaunchKernel,                                                                      \
       (struct CUfunc_st * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,             \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \

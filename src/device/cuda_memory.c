@@ -3,6 +3,8 @@
  * at once; there are no pages to fault in, and the node says nothing. */
 #include "device/cuda.h"
 
+#include <stdatomic.h>
+
 static uint64_t address(const void *memory) {
     return (uint64_t)(uintptr_t)memory;
 }
@@ -16,6 +18,7 @@ int weir__cuda_memory_acquire(struct weir__device *device, size_t bytes, void **
     if (status != WEIR_OK) goto out;
     int result = own->driver.memory_allocate(&made, bytes == 0 ? WEIR__CACHE_LINE : bytes);
     if ((status = weir__cuda_check(own, "cuMemAlloc", result)) != WEIR_OK) goto out;
+    atomic_fetch_add(&own->own_bytes, bytes);
     *memory = (void *)(uintptr_t)made;
 out:
     weir__cuda_scope_end(own, &scope);
@@ -23,10 +26,10 @@ out:
 }
 
 void weir__cuda_memory_release(struct weir__device *device, void *memory, size_t bytes) {
-    (void)bytes;
     struct weir__cuda_device *own = weir__cuda_device(device);
     struct weir__cuda_scope scope;
     if (memory == NULL) return;
+    atomic_fetch_sub(&own->own_bytes, bytes);
     (void)weir__cuda_scope_begin(own, &scope);
     (void)weir__cuda_check(own, "cuMemFree", own->driver.memory_free(address(memory)));
     weir__cuda_scope_end(own, &scope);
@@ -48,6 +51,21 @@ int weir__cuda_memory_touch(struct weir__device *device, void *memory, size_t by
 out:
     weir__cuda_scope_end(own, &scope);
     pthread_mutex_unlock(&own->lock);
+    return status;
+}
+
+int weir__cuda_memory_room(struct weir__device *device, struct weir__cuda_room *room) {
+    struct weir__cuda_device *own = weir__cuda_device(device);
+    struct weir__cuda_scope scope;
+    *room = (struct weir__cuda_room){.own_bytes = atomic_load(&own->own_bytes)};
+    int status = weir__cuda_scope_begin(own, &scope);
+    if (status != WEIR_OK) goto out;
+    int result = own->driver.memory_get_info(&room->free_bytes, &room->total_bytes);
+    status = weir__cuda_check(own, "cuMemGetInfo", result);
+    size_t known = room->free_bytes + room->own_bytes;
+    if (known < room->total_bytes) room->beside_bytes = room->total_bytes - known;
+out:
+    weir__cuda_scope_end(own, &scope);
     return status;
 }
 

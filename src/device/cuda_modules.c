@@ -45,6 +45,15 @@ static int load(struct weir__cuda_device *device, struct weir__cuda_modules *int
         weir__cuda_text(&device->driver, "cuModuleLoadData", result, text, sizeof text));
 }
 
+/* A driver that loads code when it is first launched loads it when it is asked about, too: now, so
+ * that it has its memory before a plan is made for the rest. */
+static int load_code(struct weir__cuda_device *device, struct CUfunc_st *function) {
+    int bytes = 0;
+    int result = device->driver.function_get_attribute(&bytes, WEIR__CUDA_FUNCTION_LOCAL_BYTES,
+                                                       function);
+    return weir__cuda_check(device, "cuFuncGetAttribute", result);
+}
+
 static int find_kernel(struct weir__cuda_device *device, struct weir__cuda_modules *in,
                        uint32_t kernel, struct weir_error *error) {
     const char *name = in->set->names[kernel];
@@ -52,6 +61,7 @@ static int find_kernel(struct weir__cuda_device *device, struct weir__cuda_modul
     for (uint32_t m = 0; m < in->module_count && result == WEIR__CUDA_NOT_FOUND; m++)
         result = device->driver.module_get_function(&in->functions[kernel], in->modules[m], name);
     int status = weir__cuda_check(device, "cuModuleGetFunction", result);
+    if (status == WEIR_OK) return load_code(device, in->functions[kernel]);
     if (result != WEIR__CUDA_NOT_FOUND) return status;
     return weir__fail(error, WEIR_ERR_UNSUPPORTED,
                       "this build's CUDA images lack the kernel %s: build again, from scratch",

@@ -7,15 +7,16 @@
 
 #include <stdatomic.h>
 
-int weir__cuda_stream_new(struct weir__device *device, struct weir_stream **stream) {
+static int stream_new(struct weir__device *device, int priority, struct weir_stream **stream) {
     struct weir__cuda_device *own = weir__cuda_device(device);
     struct weir__cuda_stream *made = weir__acquire(device->allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
     if (status != WEIR_OK) goto fail;
-    int result = own->driver.stream_create(&made->native, WEIR__CUDA_STREAM_NON_BLOCKING);
-    if ((status = weir__cuda_check(own, "cuStreamCreate", result)) != WEIR_OK) goto fail;
+    int result = own->driver.stream_create(&made->native, WEIR__CUDA_STREAM_NON_BLOCKING, priority);
+    status = weir__cuda_check(own, "cuStreamCreateWithPriority", result);
+    if (status != WEIR_OK) goto fail;
     weir__cuda_scope_end(own, &scope);
     made->stream.device = device;
     *stream = &made->stream;
@@ -25,6 +26,14 @@ fail:
     weir__cuda_scope_end(own, &scope);
     weir__release(device->allocator, made, 1, sizeof *made);
     return status;
+}
+
+int weir__cuda_stream_new(struct weir__device *device, struct weir_stream **stream) {
+    return stream_new(device, weir__cuda_device(device)->priorities[0], stream);
+}
+
+int weir__cuda_copy_stream_new(struct weir__device *device, struct weir_stream **stream) {
+    return stream_new(device, weir__cuda_device(device)->priorities[1], stream);
 }
 
 void weir__cuda_stream_destroy(struct weir_stream *stream) {

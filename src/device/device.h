@@ -94,6 +94,9 @@ struct weir__device_calls {
     int (*host_pin)(struct weir__device *device, void *memory, size_t bytes);
     void (*host_unpin)(struct weir__device *device, void *memory, size_t bytes);
     int (*stream_new)(struct weir__device *device, struct weir_stream **stream);
+    /** For copies beside other work: where a device has room for less than all that could begin,
+     * its kernels begin before those of other streams. */
+    int (*copy_stream_new)(struct weir__device *device, struct weir_stream **stream);
     /** The stream's work must be done (stream_finish). Accepts NULL. */
     void (*stream_destroy)(struct weir_stream *stream);
     /** Blocks the calling thread until all the stream's work is done, or has failed. */
@@ -129,7 +132,7 @@ struct weir__device_calls {
     /** Writes what failed last on the device, in its driver's words, into `text` (capacity >= 1);
      * "" if nothing has. Optional, default: nothing to add to the status. Any thread. */
     void (*explain)(struct weir__device *device, char *text, size_t capacity);
-    /** Writes the index-th line of which ways its runs take, where there are several (libraries and
+    /** Writes the index-th line of how its runs stand with memory, and of which ways they take, where there are several (libraries and
      * their versions, whose attention), as "cuda:0: products: cuBLASLt 13.1.0 (libcublasLt.so.13)";
      * false, and nothing: there are no more. Lines come as pipes are built, and stay. Optional.
      * Any thread. */

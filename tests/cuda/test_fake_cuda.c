@@ -547,7 +547,7 @@ static void test_handles_that_are_gone_are_refused(void) {
     CHECK_EQ_INT(driver->event_destroy(event), 0);
     CHECK_EQ_INT(driver->event_destroy(event), 400);
     CHECK_EQ_INT(driver->event_query(event), 400);
-    CHECK_EQ_INT(driver->stream_create(&stream, 0), 0);
+    CHECK_EQ_INT(driver->stream_create(&stream, 0, 0), 0);
     CHECK_EQ_INT(driver->stream_destroy(stream), 0);
     CHECK_EQ_INT(driver->stream_synchronize(stream), 400);
     CHECK_EQ_INT(driver->context_set_current(NULL), 0);
@@ -570,7 +570,7 @@ static void test_the_default_stream_is_ordered_with_blocking_ones(void) {
     const struct weir__cuda_driver *driver = &weir__cuda_device(pair.device)->driver;
     struct CUstream_st *blocking = NULL;
     const uint64_t x = (uint64_t)(uintptr_t)pair.x, y = (uint64_t)(uintptr_t)pair.y;
-    CHECK_EQ_INT(driver->stream_create(&blocking, 0), 0);
+    CHECK_EQ_INT(driver->stream_create(&blocking, 0, 0), 0);
     CHECK_EQ_INT(driver->memory_fill(x, 5, PAIR_BYTES, blocking), 0);
     CHECK_EQ_INT(driver->memory_copy(y, x, PAIR_BYTES, NULL), 0);
     CHECK_EQ_INT(driver->memory_copy((uint64_t)(uintptr_t)pair.host[2], y, PAIR_BYTES, blocking),

@@ -92,8 +92,8 @@ static void expect_cheapest(const struct weir__setup *setup, const struct weir__
     enum weir__link_kind kind = kind_of(setup, &p->lanes[copy->lane]);
     bool busy = is_busy(setup, p, copy);
     uint32_t blocks = weir__way_blocks(kind, copy->bytes, busy);
-    bool kernel = weir__way_kernel_ns(kind, copy->bytes, blocks, busy) <
-                  weir__way_engine_ns(kind, copy->bytes);
+    bool kernel = !busy && weir__way_kernel_ns(kind, copy->bytes, blocks, busy) <
+                               weir__way_engine_ns(kind, copy->bytes);
     EXPECT(copy->by_kernel == kernel);
     EXPECT_EQ_UINT(copy->blocks_max, blocks);
     seen->engine += !copy->by_kernel, seen->kernel += copy->by_kernel;
@@ -131,6 +131,7 @@ static void expect_ways(const struct weir__setup *setup, const struct weir__row_
         if (by == WEIR_COPY_BY_ENGINE) EXPECT(count == 1 && !copy->by_kernel);
         if (by == WEIR_COPY_BY_KERNEL) EXPECT(count == 1 && copy->by_kernel);
         if (by == WEIR_COPY_BY_BATCH) EXPECT(copy->by_kernel);
+        if (by == WEIR_COPY_BY_CHOICE && count > 1) EXPECT(!is_busy(setup, p, copy));
         if (by == WEIR_COPY_BY_CHOICE && count == 1) expect_cheapest(setup, p, copy, seen);
         /* no two of one lane and action, unless the first is full */
         for (uint32_t j = 0; by == WEIR_COPY_BY_BATCH && j < i; j++)

@@ -140,6 +140,7 @@ static void begin(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     fake.order = WEIR_FAKE_CUDA_RANDOM;
     fake.version = 13000;
     fake.memory_bytes = UINT64_C(1) << 30;
+    fake.bad_plans = 0;
     fake.clock_rate = 1.0;
     fake.clock_ahead_ns = 0;
     for (uint32_t g = 0; g < WEIR_FAKE_CUDA_GPUS_MAX; g++) {
@@ -177,6 +178,8 @@ __attribute__((constructor)) static void begin_by_itself(void) {
     const char *gpus = getenv("WEIR_FAKE_CUDA_GPUS");
     pthread_t runner;
     begin(1, gpus == NULL ? 2 : (uint32_t)strtoul(gpus, NULL, 10), 0);
+    const char *bad = getenv("WEIR_FAKE_CUDA_BAD_PLANS");
+    if (bad != NULL) fake.bad_plans = (uint32_t)strtoul(bad, NULL, 10);
     if (getenv("WEIR_FAKE_CUDA_RUNS") == NULL) return;
     if (pthread_create(&runner, NULL, run_gpus, NULL) != 0) abort();
     pthread_detach(runner);
@@ -397,6 +400,12 @@ static uint64_t control_nccl_given(void) {
     return given;
 }
 
+static void control_bad_plans(uint32_t count) {
+    fake_lock();
+    fake.bad_plans = count;
+    fake_unlock();
+}
+
 static bool control_add_kernels(const struct fake_cuda_kernel *kernels, size_t count) {
     fake_lock();
     bool added = fake.kernels == NULL;
@@ -435,5 +444,6 @@ const struct weir_fake_cuda_control weir_fake_cuda_control = {
     .go_on = control_go_on,
     .nccl_lose = control_nccl_lose,
     .nccl_given = control_nccl_given,
+    .bad_plans = control_bad_plans,
     .add_kernels = control_add_kernels,
 };

@@ -30,7 +30,7 @@
  * a struct weir_fake_cuda_control. All functions may be called from any thread; `reset` only while
  * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as
  * many as the environment's WEIR_FAKE_CUDA_GPUS says; and where it has WEIR_FAKE_CUDA_RUNS they go
- * on by themselves.
+ * on by themselves. WEIR_FAKE_CUDA_BAD_PLANS is `bad_plans`.
  */
 #ifndef WEIR_TESTS_FAKE_CUDA_H
 #define WEIR_TESTS_FAKE_CUDA_H
@@ -43,6 +43,7 @@
 #include <stdio.h>
 
 #define WEIR_FAKE_CUDA_GPUS_MAX 8
+#define WEIR_FAKE_CUDA_PRIORITY (-5) /**< the greatest of a stream; the least is 0 */
 
 /** For reset. */
 enum weir_fake_cuda_flags {
@@ -67,6 +68,7 @@ enum weir_fake_cuda_order {
 /** What is alive, and what went wrong since the reset. */
 struct weir_fake_cuda_counts {
     uint64_t contexts, streams, events, allocations, bytes, pins, modules;
+    uint64_t preferred;    /**< streams that were made of the greatest priority */
     uint64_t plans;        /**< libraries of weir_fake_cuda_numerics, and their plans */
     uint64_t orphans;      /**< objects that were alive when their context went */
     uint64_t faults;       /**< uses of memory against the rules */
@@ -156,6 +158,9 @@ struct weir_fake_cuda_control {
      * off. How many messages were given so far. */
     void (*nccl_lose)(uint64_t k);
     uint64_t (*nccl_given)(void);
+    /** Of the fake libraries' convolutions and attention, `count` that are made from now on do not
+     * run: the library itself says so, each time. Their next ones do. */
+    void (*bad_plans)(uint32_t count);
     /** Adds kernels that cuModuleGetFunction finds, until the next reset, besides those that are
      * linked into the library. The table must live as long. False if there is a table already. */
     bool (*add_kernels)(const struct fake_cuda_kernel *kernels, size_t count);

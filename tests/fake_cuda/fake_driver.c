@@ -213,6 +213,16 @@ int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
     return leave(result);
 }
 
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    struct fake_context *context;
+    int result = enter_context(&context);
+    if (result == 0) {
+        *total = fake.memory_bytes;
+        *free = fake.memory_bytes - fake.gpus[context->gpu].memory_used;
+    }
+    return leave(result);
+}
+
 /* For tests/managed_cuda, as cuLaunchHostFunc. */
 int cuMemAllocManaged(uint64_t *memory, size_t bytes, unsigned flags) {
     struct fake_context *context;
@@ -306,11 +316,21 @@ int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct CUstream_st *
 
 /* ---- streams ---- */
 
-int cuStreamCreate(struct CUstream_st **stream, unsigned flags) {
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    struct fake_context *context;
+    int result = enter_context(&context);
+    *least = 0;
+    *greatest = WEIR_FAKE_CUDA_PRIORITY;
+    return leave(result);
+}
+
+/* Priorities order nothing that a program may rely on, and so nothing here. */
+int cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority) {
     struct fake_context *context;
     int result = enter_context(&context);
     if (result == 0 && flags > WEIR__CUDA_STREAM_NON_BLOCKING) result = WEIR__CUDA_INVALID_VALUE;
     if (result == 0) *stream = HANDLE(fake_stream_new(context, flags == 0, false)->handle);
+    if (result == 0 && priority == WEIR_FAKE_CUDA_PRIORITY) fake.counts.preferred++;
     return leave(result);
 }
 
@@ -492,6 +512,17 @@ int cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *module, co
     if (kernel == NULL) return leave(WEIR__CUDA_NOT_FOUND);
     *function = HANDLE(fake_handle_new(FAKE_FUNCTION, (void *)(uintptr_t)kernel));
     return leave(0);
+}
+
+int cuFuncGetAttribute(int *value, int attribute, struct CUfunc_st *function) {
+    struct fake_context *context;
+    int result = enter_context(&context);
+    if (result == 0 && fake_handle_find(FAKE_FUNCTION, NUMBER(function)) == NULL)
+        result = WEIR__CUDA_INVALID_HANDLE;
+    if (result == 0 && attribute != WEIR__CUDA_FUNCTION_LOCAL_BYTES)
+        result = WEIR__CUDA_INVALID_VALUE;
+    if (result == 0) *value = 0;
+    return leave(result);
 }
 
 /* Pointers to the arguments and behind them the arguments, 16-byte aligned. NULL: too long. */

@@ -212,7 +212,30 @@ static int matmul_run(void *products, const void *plan, struct CUstream_st *stre
 struct convolution_plan {
     struct weir__cuda_convolution convolution;
     struct CUstream_st *stream;
+    bool bad; /* does not run */
 };
+
+/* Whether a plan is among those to be bad. */
+static bool is_bad(void) {
+    fake_lock();
+    bool bad = fake.bad_plans > 0;
+    if (bad) fake.bad_plans--;
+    fake_unlock();
+    return bad;
+}
+
+/* In the library's own words. */
+static int refuse_bad(struct weir__cuda_failure *failure) {
+    *failure = (struct weir__cuda_failure){"cudnnBackendExecute", 5000, "CUDNN_STATUS_EXECUTION_FAILED"};
+    return WEIR_ERR_BACKEND;
+}
+
+/* There is one other plan than a bad one. */
+static int replace(bool *bad) {
+    if (!*bad) return WEIR_ERR_UNSUPPORTED;
+    *bad = is_bad();
+    return WEIR_OK;
+}
 
 struct convolution_work {
     struct work work;
@@ -298,11 +321,17 @@ static void run_convolution(const void *arguments) {
 static int convolution_new(void *convolutions, const struct weir__cuda_convolution *convolution,
                            struct CUstream_st *stream, void **plan,
                            struct weir__cuda_failure *failure) {
-    struct convolution_plan made = {*convolution, stream};
+    struct convolution_plan made = {*convolution, stream, false};
     (void)convolutions;
     bool is_rare = convolution->image != convolution->weight || convolution->has_bias;
     if (is_rare && convolution->out % 2 != 0) return WEIR_ERR_UNSUPPORTED;
+    made.bad = is_bad();
     return make("cudnnBackendFinalize", &made, sizeof made, plan, failure);
+}
+
+static int convolution_next(void *convolutions, void *plan, struct weir__cuda_failure *failure) {
+    (void)convolutions, (void)failure;
+    return replace(&((struct convolution_plan *)plan)->bad);
 }
 
 static int convolution_run(void *convolutions, const void *plan,
@@ -311,6 +340,7 @@ static int convolution_run(void *convolutions, const void *plan,
     struct convolution_work work = {.plan = *(const struct convolution_plan *)plan, .call = *call};
     uintptr_t addresses = (uintptr_t)call->x | (uintptr_t)call->weight | (uintptr_t)call->y;
     (void)convolutions;
+    if (work.plan.bad) return refuse_bad(failure);
     if (work.plan.convolution.has_bias != (call->bias != NULL) || (uintptr_t)call->bias % 16 != 0)
         return say("cudnnBackendExecute", WEIR__CUDA_INVALID_VALUE, failure);
     if (weir__cuda_convolution_workspace(&work.plan.convolution, &work.workspace) != WEIR_OK ||
@@ -325,6 +355,7 @@ static int convolution_run(void *convolutions, const void *plan,
 struct attention_plan {
     struct weir__cuda_attend attend;
     struct CUstream_st *stream;
+    bool bad;
 };
 
 struct attention_work {
@@ -387,10 +418,21 @@ static void run_attention(const void *arguments) {
 static int attention_new(void *convolutions, const struct weir__cuda_attend *attend,
                          struct CUstream_st *stream, void **plan,
                          struct weir__cuda_failure *failure) {
-    struct attention_plan made = {*attend, stream};
+    struct attention_plan made = {*attend, stream, false};
     (void)convolutions;
     if (attend->heads % 3 != 0) return WEIR_ERR_UNSUPPORTED;
+    made.bad = is_bad();
     return make("cudnnBackendFinalize", &made, sizeof made, plan, failure);
+}
+
+static int attention_next(void *convolutions, void *plan, struct weir__cuda_failure *failure) {
+    (void)convolutions, (void)failure;
+    return replace(&((struct attention_plan *)plan)->bad);
+}
+
+static void attention_tell(const void *plan, char *text, size_t capacity) {
+    (void)plan;
+    snprintf(text, capacity, "the fake library's");
 }
 
 static int attention_run(void *convolutions, const void *plan,
@@ -401,6 +443,7 @@ static int attention_run(void *convolutions, const void *plan,
     uintptr_t addresses = (uintptr_t)call->qkv | (uintptr_t)call->y | (uintptr_t)call->lse |
                           (uintptr_t)call->dy | (uintptr_t)call->dqkv;
     (void)convolutions;
+    if (work.plan.bad) return refuse_bad(failure);
     if (weir__cuda_attend_room(&work.plan.attend, &room) != WEIR_OK || addresses % 16 != 0 ||
         (uintptr_t)call->workspace % 256 != 0)
         return say("cudnnBackendExecute", WEIR__CUDA_INVALID_VALUE, failure);
@@ -420,8 +463,11 @@ const struct weir__cuda_numerics weir_fake_cuda_numerics = {
     .convolutions_close = destroy,
     .convolution_new = convolution_new,
     .convolution_destroy = destroy_plan,
+    .convolution_next = convolution_next,
     .convolution_run = convolution_run,
     .attention_new = attention_new,
     .attention_destroy = destroy_plan,
+    .attention_next = attention_next,
+    .attention_tell = attention_tell,
     .attention_run = attention_run,
 };

@@ -140,6 +140,7 @@ struct fake_state {
     enum weir_fake_cuda_order order;
     int version;
     uint64_t memory_bytes;
+    uint32_t bad_plans; /* of those to be made */
     double clock_rate;
     uint64_t clock_ahead_ns;
     struct fake_gpu gpus[WEIR_FAKE_CUDA_GPUS_MAX];

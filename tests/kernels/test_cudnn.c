@@ -340,6 +340,45 @@ static void test_a_broken_plan_is_written_anew(void) {
     cudnn_listed_clean_up(&cudnn);
 }
 
+/* What a plan runs as. */
+static void run_to_see(struct weir__cudnn *cudnn, const void *plan, char json[CUDNN_JSON]) {
+    struct weir__cuda_failure failure = {0};
+    const struct weir__cuda_convolution_call call = {json, json, json, NULL, json};
+    cudnn_listed_begin();
+    CHECK_OK(weir__cudnn_convolution_run(cudnn, plan, &call, &failure));
+    snprintf(json, CUDNN_JSON, "%s", cudnn_listed.ran_json);
+}
+
+static void test_an_engine_that_does_not_run_is_dropped_for_good(void) {
+    const struct cudnn_engine engines[] = {{-1, 0, 0, -1, false}, {-1, 0, 0, -1, false}};
+    struct weir__cuda_convolution most = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_F32), fewer = most;
+    struct weir__cuda_failure failure = {0};
+    struct weir__cudnn cudnn;
+    char json[CUDNN_JSON];
+    void *plan = NULL;
+    cudnn_listed_init(&cudnn, engines, 2);
+    snprintf(cudnn.folder, sizeof cudnn.folder, "%s", test_temporary_directory());
+    CHECK_OK(weir__cudnn_convolution_new(&cudnn, &most, SOME_STREAM, &plan, &failure));
+    run_to_see(&cudnn, plan, json);
+    EXPECT_EQ_STR(json, "engine 0 rows 4");
+    CHECK_OK(weir__cudnn_convolution_next(&cudnn, plan, &failure));
+    run_to_see(&cudnn, plan, json);
+    EXPECT_EQ_STR(json, "engine 1 rows 4");
+    weir__cudnn_convolution_destroy(&cudnn, plan);
+    for (int64_t rows = 2; rows <= 4; rows++) {
+        fewer.rows = rows;
+        if (rows == 3) memset(&cudnn.dropped, 0, sizeof cudnn.dropped); /* another process */
+        CHECK_OK(weir__cudnn_convolution_new(&cudnn, &fewer, SOME_STREAM, &plan, &failure));
+        run_to_see(&cudnn, plan, json);
+        EXPECT_CONTAINS(json, "engine 1 rows ");
+        EXPECT_STATUS(weir__cudnn_convolution_next(&cudnn, plan, &failure), WEIR_ERR_UNSUPPORTED);
+        weir__cudnn_convolution_destroy(&cudnn, plan);
+    }
+    int status = weir__cudnn_convolution_new(&cudnn, &most, SOME_STREAM, &plan, &failure);
+    EXPECT_STATUS(status, WEIR_ERR_UNSUPPORTED); /* the most rows dropped engine 1, too */
+    cudnn_listed_clean_up(&cudnn);
+}
+
 static void test_no_place_for_plans_is_no_failure(void) {
     const struct cudnn_engine engines[] = {{-1, 0, 0, -1, false}};
     struct weir__cudnn cudnn;
@@ -383,5 +422,6 @@ WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(the_next_engine_is_for_what_one_lacks),
                 TEST(another_way_is_for_what_is_lacking), TEST(a_stream_has_one_handle),
                 TEST(plans_are_kept_for_their_gpu_and_shape), TEST(a_broken_plan_is_written_anew),
+                TEST(an_engine_that_does_not_run_is_dropped_for_good),
                 TEST(no_place_for_plans_is_no_failure), TEST(a_missing_library_is_named),
                 TEST(cudnn_is_not_left_without_products))

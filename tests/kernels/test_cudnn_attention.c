@@ -290,7 +290,37 @@ static void test_a_run_tells_which_call_failed(void) {
     cudnn_listed_clean_up(&cudnn);
 }
 
+/* Until no way is left, and the kernels of ours have their turn; where engines are searched and
+ * where there is one. */
+static void test_an_engine_that_does_not_run_is_dropped(void) {
+    static const struct cudnn_engine any = {-1, 0, 0, -1, false}, set = {-1, 0, 0, 0, false};
+    const struct cudnn_engine engines[] = {any, any, any, any, any, set};
+    const struct weir__cuda_attend attend = {true, 2, 2, 64, 2, 64};
+    for (int ordered = 0; ordered < 2; ordered++) {
+        struct weir__cudnn cudnn;
+        struct weir__cuda_failure failure = {0};
+        char text[48];
+        void *plan = NULL;
+        cudnn_listed_init(&cudnn, engines, ordered ? 6 : 2);
+        cudnn_listed.version = 92300;
+        cudnn.capability = ordered ? 100 : 90;
+        int status = weir__cudnn_attention_new(&cudnn, &attend, SOME_STREAM, &plan, &failure);
+        CHECK_OK(status);
+        weir__cudnn_attention_tell(plan, text, sizeof text);
+        EXPECT_EQ_STR(text, ordered ? "cuDNN's, engine 5" : "cuDNN's, engine 0");
+        for (int k = ordered; k < 2; k++) {
+            status = weir__cudnn_attention_next(&cudnn, plan, &failure);
+            EXPECT_STATUS(status, k == 0 ? WEIR_OK : WEIR_ERR_UNSUPPORTED);
+            if (k == 0) weir__cudnn_attention_tell(plan, text, sizeof text);
+        }
+        if (!ordered) EXPECT_EQ_STR(text, "cuDNN's, engine 1");
+        weir__cudnn_attention_destroy(&cudnn, plan);
+        cudnn_listed_clean_up(&cudnn);
+    }
+}
+
 WEIR_TEST_SUITE(cudnn_attention, TEST(it_is_by_gpu_and_version), TEST(it_has_heads_of_some_sizes),
                 TEST(a_known_engine_must_repeat_too), TEST(the_largest_rows_decide),
                 TEST(it_goes_backward_by_a_few_rows), TEST(whichever_call_fails_nothing_is_left),
-                TEST(a_run_tells_which_call_failed))
+                TEST(a_run_tells_which_call_failed),
+                TEST(an_engine_that_does_not_run_is_dropped))

@@ -25,6 +25,8 @@ struct gpu {
 
 static const struct gpu gpus[] = {
     {"A100", 800, 108, 166912, 1410000, 1593000, 41943040, INT64_C(85094367232)},
+    {"RTX 3090", 860, 82, 101376, 1695000, 9751000, 6291456, INT64_C(25438126080)},
+    {"RTX 4090", 890, 128, 101376, 2520000, 10501000, 75497472, INT64_C(25393692672)},
     {"H100", 900, 132, 232448, 1980000, 2619000, 52428800, INT64_C(85028896768)},
     {"B200", 1000, 148, 232448, 1965000, 3996000, 132644864, INT64_C(191414534144)},
 };
@@ -135,14 +137,15 @@ static int plan(struct weir__cudnn *cudnn, const struct weir__cuda_convolution *
     struct weir__cudnn_plan made, loaded;
     size_t workspace;
     EXPECT_STATUS(weir__cuda_convolution_workspace(convolution, &workspace), WEIR_OK);
-    struct weir__cudnn_key key;
-    weir__cudnn_convolution_key(cudnn, convolution, &key);
+    struct weir__cudnn_keys keys;
+    weir__cudnn_convolution_keys(cudnn, convolution, &keys);
     int result = weir__cudnn_convolution_plan(cudnn, NULL, convolution, workspace, &made);
     if (result != 0) return result;
     EXPECT(made.workspace <= workspace);
-    weir__cudnn_cache_save(cudnn, &key, &made);
-    if (EXPECT(weir__cudnn_cache_load(cudnn, NULL, &key, workspace, &loaded))) {
+    weir__cudnn_cache_save(cudnn, &keys.own, &made);
+    if (EXPECT(weir__cudnn_cache_load(cudnn, NULL, &keys, workspace, &loaded))) {
         EXPECT_EQ_UINT(loaded.workspace, made.workspace);
+        EXPECT_EQ_INT(loaded.engine, made.engine);
         weir__cudnn_forget(cudnn, loaded.plan);
     }
     weir__cudnn_forget(cudnn, made.plan);

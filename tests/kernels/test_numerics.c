@@ -116,10 +116,14 @@ static void test_rows_have_their_bits_whatever_their_number(void) {
 
 /* ---- failures ---- */
 
-/* Makes a row's state on an opened device; the k-th call of it fails. Whether one did. The first
- * one asks which context is current, and need not know. */
+/* The context of opening and of the trial's three calls for memory, and giving it back. */
+enum { PASSED = 5 };
+
+/* Makes a row's state on an opened device; the k-th call of it fails. Whether one did; `passed`
+ * counts those that need not succeed: who asks which context is current need not know, and what is
+ * given back is given back. */
 static bool prepare_with_failure(const struct weir_fake_cuda_control *fake,
-                                 const struct weir__op_shape *shape, uint64_t k) {
+                                 const struct weir__op_shape *shape, uint64_t k, int *passed) {
     const struct weir__kernel *row = weir__backend_cuda.kernel(shape->op, shape->dtype);
     struct weir__device *device = fake_gpu_open("cuda:0");
     struct weir_stream *stream = NULL;
@@ -131,7 +135,8 @@ static bool prepare_with_failure(const struct weir_fake_cuda_control *fake,
     int status = row->prepare(shape, stream, &state);
     bool failed = fake->failed();
     fake->fail_call(0, 0);
-    bool refused = failed && k > 1;
+    bool refused = failed && status != WEIR_OK;
+    *passed += failed && !refused;
     EXPECT_STATUS(status, refused ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
     device->calls->explain(device, text, sizeof text);
     if (refused) EXPECT_CONTAINS(text, "CUDA_ERROR_OUT_OF_MEMORY");
@@ -149,8 +154,10 @@ static void test_a_library_that_fails_leaves_nothing(void) {
         struct weir__op_shape shape = kernel_any_shape(ops[o]);
         shape.dtype = WEIR_F32;
         uint64_t k = 1;
-        while (k < 100 && prepare_with_failure(fake, &shape, k)) k++;
-        EXPECT(k > 3 && k < 100); /* the context, opening the library, the plan, and then none */
+        int passed = 0;
+        while (k < 100 && prepare_with_failure(fake, &shape, k, &passed)) k++;
+        EXPECT(k > 8 && k < 100); /* opening the library, the plan, its trial, and then none */
+        EXPECT_EQ_INT(passed, PASSED);
     }
 }
 
@@ -234,11 +241,70 @@ static void test_a_library_has_attention_or_we_do(void) {
     EXPECT(fake_gpus_clean(fake));
 }
 
+/* Two plans that do not run are dropped when they are tried, and the third is taken; where none
+ * is left attention is ours. */
+static void test_a_plan_that_does_not_run_is_dropped(void) {
+    FAKE_OR_RETURN(fake);
+    struct weir__op_shape shape = kernel_any_shape(WEIR__OP_conv2d);
+    shape.dtype = WEIR_F32;
+    struct weir__op_shape shapes[] = {shape, attention_of_three};
+    for (size_t i = 0; i < WEIR__COUNT_OF(shapes); i++) {
+        const struct weir__kernel *row = weir__backend_cuda.kernel(shapes[i].op, shapes[i].dtype);
+        struct weir__device *device = fake_gpu_open("cuda:0");
+        struct weir_stream *stream = NULL;
+        void *state = NULL;
+        char line[160] = "", *dropped = NULL;
+        CHECK(device != NULL);
+        CHECK_OK(device->calls->stream_new(device, &stream));
+        shapes[i].rows_max = shapes[i].rows;
+        fake->bad_plans(2);
+        EXPECT_STATUS(row->prepare(&shapes[i], stream, &state), WEIR_OK);
+        EXPECT(state != NULL);
+        for (uint32_t w = 0; device->calls->tell_way(device, w, line, sizeof line); w++)
+            if (dropped == NULL) dropped = strstr(line, "EXECUTION_FAILED");
+        EXPECT(dropped != NULL);
+        row->release(state);
+        fake->bad_plans(1);
+        shapes[i].rows_max++; /* fewer rows may not take another way */
+        EXPECT_STATUS(row->prepare(&shapes[i], stream, &state), WEIR_ERR_BACKEND);
+        EXPECT(state == NULL);
+        device->calls->stream_destroy(stream);
+        device->calls->close(device);
+        EXPECT(fake_gpus_clean(fake));
+    }
+}
+
+/* Without room nothing is tried, and that is told. */
+static void test_a_plan_is_not_tried_without_room(void) {
+    FAKE_OR_RETURN(fake);
+    struct weir__op_shape shape = kernel_any_shape(WEIR__OP_linear);
+    shape.dtype = WEIR_F32;
+    const struct weir__kernel *row = weir__backend_cuda.kernel(shape.op, shape.dtype);
+    struct weir__device *device = fake_gpu_open("cuda:0");
+    struct weir_stream *stream = NULL;
+    void *state = NULL;
+    char line[160] = "";
+    bool told = false;
+    CHECK(device != NULL);
+    CHECK_OK(device->calls->stream_new(device, &stream));
+    fake->set_memory(64 << 20);
+    EXPECT_STATUS(row->prepare(&shape, stream, &state), WEIR_OK);
+    for (uint32_t w = 0; device->calls->tell_way(device, w, line, sizeof line); w++)
+        told = told || strstr(line, "cuda:0: memory: no room to try all plans") != NULL;
+    EXPECT(told && state != NULL);
+    row->release(state);
+    device->calls->stream_destroy(stream);
+    device->calls->close(device);
+    EXPECT(fake_gpus_clean(fake));
+}
+
 static void test_attention_that_fails_leaves_nothing(void) {
     FAKE_OR_RETURN(fake);
     uint64_t k = 1;
-    while (k < 100 && prepare_with_failure(fake, &attention_of_three, k)) k++;
-    EXPECT(k > 3 && k < 100);
+    int passed = 0;
+    while (k < 100 && prepare_with_failure(fake, &attention_of_three, k, &passed)) k++;
+    EXPECT(k > 8 && k < 100);
+    EXPECT_EQ_INT(passed, PASSED);
 }
 
 /* ---- workspace ---- */
@@ -327,6 +393,8 @@ static void test_attention_has_aligned_parts(void) {
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
                 TEST(rows_have_their_bits_whatever_their_number),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
+                TEST(a_plan_that_does_not_run_is_dropped),
+                TEST(a_plan_is_not_tried_without_room),
                 TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds),
                 TEST(a_library_has_attention_or_we_do), TEST(attention_that_fails_leaves_nothing),
                 TEST(attention_has_its_room), TEST(attention_has_aligned_parts))

@@ -8,8 +8,10 @@
 #include "net/cuda/attention_arguments.h"
 #include "net/cuda/cuda.h"
 #include "net/cuda/numerics.h"
+#include "net/cuda/trial.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { TILE = 64, PITCH = TILE + 4, THREADS = 256, SIZES = 3, HEAD_MAX = 256 };
@@ -136,6 +138,8 @@ static int prepare_librarys(const struct weir__op_shape *shape, struct weir_stre
     status = use.calls->attention_new(use.library, &attend, weir__cuda_stream(stream)->native,
                                       &made->plan, &failure);
     if (status == WEIR_OK)
+        status = weir__cuda_try_attention(&use, made->plan, &attend, stream, &failure);
+    if (status == WEIR_OK)
         *state = made;
     else
         release(made);
@@ -146,9 +150,14 @@ static int prepare_librarys(const struct weir__op_shape *shape, struct weir_stre
 static int prepare(const struct weir__op_shape *shape, struct weir_stream *stream, void **state) {
     int status = prepare_librarys(shape, stream, state);
     if (status != WEIR_OK) return status;
-    note_way(shape, stream, *state != NULL ? "cuDNN's" : is_for_tensor_cores(shape)
-                                                       ? "Weir's, on tensor cores"
-                                                       : "Weir's");
+    char way[48];
+    const struct own_attention *own = *state;
+    if (own != NULL)
+        own->use.calls->attention_tell(own->plan, way, sizeof way);
+    else
+        snprintf(way, sizeof way, "Weir's%s",
+                 is_for_tensor_cores(shape) ? ", on tensor cores" : "");
+    note_way(shape, stream, way);
     return WEIR_OK;
 }
 

@@ -10,6 +10,7 @@
 
 /** One convolution, ready to run. */
 struct convolution {
+    struct weir__cuda_convolution of;
     struct weir__cudnn_stream *stream;
     struct weir__cudnn_plan plan;
 };
@@ -244,28 +245,36 @@ void weir__cudnn_give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_strea
 
 /* ---- plans ---- */
 
+/** From disk if it is there. */
+static int make_plan(const struct weir__cudnn *cudnn, struct convolution *made,
+                     struct weir__cuda_failure *failure) {
+    struct weir__cudnn_keys keys;
+    size_t workspace;
+    void *handle = made->stream->handle;
+    int status = weir__cuda_convolution_workspace(&made->of, &workspace);
+    if (status != WEIR_OK) return status;
+    weir__cudnn_convolution_keys(cudnn, &made->of, &keys);
+    if (weir__cudnn_cache_load(cudnn, handle, &keys, workspace, &made->plan)) return WEIR_OK;
+    int result = weir__cudnn_convolution_plan(cudnn, handle, &made->of, workspace, &made->plan);
+    status = weir__cudnn_status(cudnn, "cudnnBackendFinalize", result, failure);
+    if (status == WEIR_OK) weir__cudnn_cache_save(cudnn, &keys.own, &made->plan);
+    return status;
+}
+
 int weir__cudnn_convolution_new(void *convolutions,
                                 const struct weir__cuda_convolution *convolution,
                                 struct CUstream_st *stream, void **plan,
                                 struct weir__cuda_failure *failure) {
     struct weir__cudnn *cudnn = convolutions;
-    struct weir__cudnn_key key;
-    size_t workspace;
-    int status = weir__cuda_convolution_workspace(convolution, &workspace);
-    if (status != WEIR_OK) return status;
     struct convolution *made = weir__acquire(NULL, 1, sizeof *made);
+    int status;
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->of = *convolution;
     int result = weir__cudnn_take_handle(cudnn, stream, &made->stream);
     status = weir__cudnn_status(cudnn, "cudnnCreate", result, failure);
     if (status != WEIR_OK) goto fail_handle;
-    void *handle = made->stream->handle;
-    weir__cudnn_convolution_key(cudnn, convolution, &key);
-    if (!weir__cudnn_cache_load(cudnn, handle, &key, workspace, &made->plan)) {
-        result = weir__cudnn_convolution_plan(cudnn, handle, convolution, workspace, &made->plan);
-        status = weir__cudnn_status(cudnn, "cudnnBackendFinalize", result, failure);
-        if (status != WEIR_OK) goto fail_plan;
-        weir__cudnn_cache_save(cudnn, &key, &made->plan);
-    }
+    status = make_plan(cudnn, made, failure);
+    if (status != WEIR_OK) goto fail_plan;
     *plan = made;
     return WEIR_OK;
 
@@ -274,6 +283,19 @@ fail_plan:
 fail_handle:
     weir__release(NULL, made, 1, sizeof *made);
     return status;
+}
+
+int weir__cudnn_convolution_next(void *convolutions, void *plan,
+                                 struct weir__cuda_failure *failure) {
+    struct weir__cudnn *cudnn = convolutions;
+    struct convolution *made = plan;
+    struct weir__cudnn_keys keys;
+    if (made->of.rows != made->of.rows_max) return WEIR_ERR_UNSUPPORTED;
+    weir__cudnn_convolution_keys(cudnn, &made->of, &keys);
+    weir__cudnn_drop(cudnn, &keys.shape, made->plan.settings);
+    weir__cudnn_forget(cudnn, made->plan.plan);
+    made->plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
+    return make_plan(cudnn, made, failure);
 }
 
 void weir__cudnn_convolution_destroy(void *convolutions, void *plan) {

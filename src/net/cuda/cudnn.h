@@ -198,7 +198,7 @@ enum weir__cudnn_attribute {
       (void *descriptor, int attribute, int type, int64_t wanted, int64_t *count, void *elements)) \
     X(execute, cudnnBackendExecute, (void *handle, void *plan, void *pack))
 
-enum { WEIR__CUDNN_STREAMS_MAX = 64 };
+enum { WEIR__CUDNN_STREAMS_MAX = 64, WEIR__CUDNN_DROPPED_MAX = 64 };
 
 /** A handle works on one stream. */
 struct weir__cudnn_stream {
@@ -219,6 +219,9 @@ struct weir__cudnn {
     char gpu[160];      /**< what a plan fits, but for the shape … */
     char versions[128]; /**< … and the driver's, the library's and its compiler's versions */
     char folder[WEIR__CACHE_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
+    /** Of shapes and engines that are no more used (weir__cudnn_drop): hashes, from the first on;
+     * 0: free. Any thread. */
+    _Atomic uint64_t dropped[WEIR__CUDNN_DROPPED_MAX];
     size_t (*get_version)(void);
     size_t (*get_cuda_version)(void);
     const char *(*get_error_string)(int status);
@@ -236,6 +239,8 @@ int weir__cudnn_convolution_new(void *convolutions,
                                 struct CUstream_st *stream, void **plan,
                                 struct weir__cuda_failure *failure);
 void weir__cudnn_convolution_destroy(void *convolutions, void *plan);
+int weir__cudnn_convolution_next(void *convolutions, void *plan,
+                                 struct weir__cuda_failure *failure);
 int weir__cudnn_convolution_run(void *convolutions, const void *plan,
                                 const struct weir__cuda_convolution_call *call,
                                 struct weir__cuda_failure *failure);
@@ -244,6 +249,8 @@ int weir__cudnn_attention_new(void *convolutions, const struct weir__cuda_attend
                               struct CUstream_st *stream, void **plan,
                               struct weir__cuda_failure *failure);
 void weir__cudnn_attention_destroy(void *convolutions, void *plan);
+int weir__cudnn_attention_next(void *convolutions, void *plan, struct weir__cuda_failure *failure);
+void weir__cudnn_attention_tell(const void *plan, char *text, size_t capacity);
 int weir__cudnn_attention_run(void *convolutions, const void *plan,
                               const struct weir__cuda_attend_call *call,
                               struct weir__cuda_failure *failure);
@@ -344,9 +351,13 @@ struct weir__cudnn_engine {
 struct weir__cudnn_plan {
     void *plan;
     size_t workspace;
+    int64_t engine;    /**< its index … */
+    uint64_t settings; /**< … and, with its knobs, a hash of it */
 };
+struct weir__cudnn_key;
 /** What is looked for: graphs that are alike but for the rows. */
 struct weir__cudnn_wish {
+    const struct weir__cudnn_key *shape;     /**< the key for the most rows */
     const struct weir__cudnn_graph *largest; /**< for which the engine is chosen */
     const struct weir__cudnn_graph *own;     /**< of the plan; may be `largest` */
     size_t workspace_max;
@@ -358,6 +369,8 @@ struct weir__cudnn_wish {
  */
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan);
+/** A hash of its index and knobs. */
+uint64_t weir__cudnn_settings(const struct weir__cudnn_engine *engine);
 /** Of an engine, on a graph; NOT_SUPPORTED where its notes say that it does not repeat. On failure
  * there is no plan. */
 int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
@@ -379,16 +392,26 @@ int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn
 
 /** For what a plan is. */
 struct weir__cudnn_key {
-    char text[640];
+    char text[896];
 };
 /** `what` and up to 24 numbers say it, but for the GPU and the library. */
 void weir__cudnn_key_init(const struct weir__cudnn *cudnn, const char *what, const int64_t *numbers,
                           size_t count, struct weir__cudnn_key *key);
-/** Takes a plan from its file: false where there is none, or it is broken, another's, or refused by
- * the library. */
+/** Two keys: of a plan's own shape, and of the same with the most rows. */
+struct weir__cudnn_keys {
+    struct weir__cudnn_key own, shape;
+};
+/** Takes a plan from its file: false where there is none, or it is broken, another's, dropped, or
+ * refused by the library. */
 bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
-                            const struct weir__cudnn_key *key, size_t workspace_max,
+                            const struct weir__cudnn_keys *keys, size_t workspace_max,
                             struct weir__cudnn_plan *plan);
+/** Of plans that are made from now on, here and in processes that have the same folder, none for
+ * `shape` is of these settings: its plan does not run. */
+void weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
+                      uint64_t settings);
+bool weir__cudnn_is_dropped(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
+                            uint64_t settings);
 /** Writes it, over what is there. A failure is none of the caller's: the plan is made anew then. */
 void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *key,
                             const struct weir__cudnn_plan *plan);
@@ -402,9 +425,9 @@ enum {
     WEIR__CUDNN_ID_Y = 3,
     WEIR__CUDNN_ID_BIAS = 4
 };
-void weir__cudnn_convolution_key(const struct weir__cudnn *cudnn,
-                                 const struct weir__cuda_convolution *convolution,
-                                 struct weir__cudnn_key *key);
+void weir__cudnn_convolution_keys(const struct weir__cudnn *cudnn,
+                                  const struct weir__cuda_convolution *convolution,
+                                  struct weir__cudnn_keys *keys);
 /** Chosen for rows_max, made for `rows`. */
 int weir__cudnn_convolution_plan(const struct weir__cudnn *cudnn, void *handle,
                                  const struct weir__cuda_convolution *convolution,

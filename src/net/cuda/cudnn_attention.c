@@ -3,6 +3,7 @@
 #include "net/cuda/cudnn_attention.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { TENSORS_MAX = 16 };
 
@@ -51,13 +52,23 @@ static struct weir__cudnn_engine ordered_engine(const struct weir__cudnn *cudnn)
 
 /* ---- plans ---- */
 
+static void key_of(const struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend,
+                   enum attention_way way, const int64_t rows[2], struct weir__cudnn_key *key) {
+    const int64_t numbers[] = {attend->backward, way,           rows[0],     rows[1],
+                               attend->tokens,   attend->heads, attend->size};
+    weir__cudnn_key_init(cudnn, "attention", numbers, WEIR__COUNT_OF(numbers), key);
+}
+
 /** For rows[0] rows, where rows[1] are the most. */
 static int find_plan(const struct weir__cudnn *cudnn, void *handle,
                      const struct weir__cuda_attend *attend, enum attention_way way,
                      const int64_t rows[2], size_t workspace_max, struct weir__cudnn_plan *plan) {
     struct weir__cudnn_graph largest = {.cudnn = cudnn}, own = {.cudnn = cudnn};
     bool is_largest = rows[0] == rows[1];
-    const struct weir__cudnn_wish wish = {.largest = &largest,
+    struct weir__cudnn_key shape;
+    key_of(cudnn, attend, way, (const int64_t[]){rows[1], rows[1]}, &shape);
+    const struct weir__cudnn_wish wish = {.shape = &shape,
+                                          .largest = &largest,
                                           .own = is_largest ? &largest : &own,
                                           .workspace_max = workspace_max,
                                           .by_rows = true};
@@ -68,7 +79,10 @@ static int find_plan(const struct weir__cudnn *cudnn, void *handle,
         result = weir__cudnn_plan_find(cudnn, handle, &wish, plan);
     } else if (result == 0) {
         const struct weir__cudnn_engine engine = ordered_engine(cudnn);
-        result = weir__cudnn_plan_of(cudnn, handle, wish.own, &engine, workspace_max, plan);
+        bool dropped = weir__cudnn_is_dropped(cudnn, &shape, weir__cudnn_settings(&engine));
+        result = dropped ? WEIR__CUDNN_NOT_SUPPORTED
+                         : weir__cudnn_plan_of(cudnn, handle, wish.own, &engine, workspace_max,
+                                               plan);
     }
     weir__cudnn_graph_clean_up(&own);
     weir__cudnn_graph_clean_up(&largest);
@@ -84,7 +98,7 @@ static int find_for_all(const struct weir__cudnn *cudnn, void *handle,
     const int64_t most[] = {rows[1], rows[1]};
     int result = find_plan(cudnn, handle, attend, way, rows, workspace_max, plan);
     if (!weir__cudnn_lacks(result) || rows[0] == rows[1]) return result;
-    struct weir__cudnn_plan largest = {NULL, 0};
+    struct weir__cudnn_plan largest = {NULL, 0, 0, 0};
     int deciding = find_plan(cudnn, handle, attend, way, most, workspace_max, &largest);
     weir__cudnn_forget(cudnn, largest.plan);
     return deciding == 0 ? WEIR__CUDNN_INTERNAL_ERROR : deciding;
@@ -94,13 +108,12 @@ static int find_for_all(const struct weir__cudnn *cudnn, void *handle,
 static int make_plan(const struct weir__cudnn *cudnn, void *handle,
                      const struct weir__cuda_attend *attend, enum attention_way way,
                      const int64_t rows[2], size_t workspace_max, struct weir__cudnn_plan *plan) {
-    const int64_t numbers[] = {attend->backward, way,           rows[0],     rows[1],
-                               attend->tokens,   attend->heads, attend->size};
-    struct weir__cudnn_key key;
-    weir__cudnn_key_init(cudnn, "attention", numbers, WEIR__COUNT_OF(numbers), &key);
-    if (weir__cudnn_cache_load(cudnn, handle, &key, workspace_max, plan)) return 0;
+    struct weir__cudnn_keys keys;
+    key_of(cudnn, attend, way, rows, &keys.own);
+    key_of(cudnn, attend, way, (const int64_t[]){rows[1], rows[1]}, &keys.shape);
+    if (weir__cudnn_cache_load(cudnn, handle, &keys, workspace_max, plan)) return 0;
     int result = find_for_all(cudnn, handle, attend, way, rows, workspace_max, plan);
-    if (result == 0) weir__cudnn_cache_save(cudnn, &key, plan);
+    if (result == 0) weir__cudnn_cache_save(cudnn, &keys.own, plan);
     return result;
 }
 
@@ -136,6 +149,17 @@ void weir__cudnn_attention_clean_up(const struct weir__cudnn *cudnn,
     *attention = (struct weir__cudnn_attention){.at_once = 0};
 }
 
+bool weir__cudnn_attention_drop(struct weir__cudnn *cudnn,
+                                const struct weir__cudnn_attention *attention) {
+    const struct weir__cuda_attend *attend = &attention->attend;
+    const int64_t most[] = {attention->room.at_once, attention->room.at_once};
+    struct weir__cudnn_key shape;
+    if (attention->at_once != most[0]) return false;
+    key_of(cudnn, attend, way_of(cudnn, attend, attention->room.keeps_scores), most, &shape);
+    weir__cudnn_drop(cudnn, &shape, attention->whole.settings);
+    return true;
+}
+
 /* ---- the table's calls ---- */
 
 int weir__cudnn_attention_new(void *convolutions, const struct weir__cuda_attend *attend,
@@ -167,6 +191,21 @@ void weir__cudnn_attention_destroy(void *convolutions, void *plan) {
     weir__cudnn_attention_clean_up(cudnn, &made->made);
     weir__cudnn_give_handle(cudnn, made->stream);
     weir__release(NULL, made, 1, sizeof *made);
+}
+
+int weir__cudnn_attention_next(void *convolutions, void *plan, struct weir__cuda_failure *failure) {
+    struct weir__cudnn *cudnn = convolutions;
+    struct attention *made = plan;
+    const struct weir__cuda_attend attend = made->made.attend;
+    if (!weir__cudnn_attention_drop(cudnn, &made->made)) return WEIR_ERR_UNSUPPORTED;
+    weir__cudnn_attention_clean_up(cudnn, &made->made);
+    int result = weir__cudnn_attention_init(cudnn, made->stream->handle, &attend, &made->made);
+    return weir__cudnn_status(cudnn, "cudnnBackendFinalize", result, failure);
+}
+
+void weir__cudnn_attention_tell(const void *plan, char *text, size_t capacity) {
+    const struct attention *made = plan;
+    snprintf(text, capacity, "cuDNN's, engine %lld", (long long)made->made.whole.engine);
 }
 
 /* ---- running ---- */

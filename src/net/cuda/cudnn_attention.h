@@ -56,6 +56,9 @@ struct weir__cudnn_attention {
 int weir__cudnn_attention_init(const struct weir__cudnn *cudnn, void *handle,
                                const struct weir__cuda_attend *attend,
                                struct weir__cudnn_attention *attention);
+/** Whether the most rows were among it, which decide for all; then its engine is dropped. */
+bool weir__cudnn_attention_drop(struct weir__cudnn *cudnn,
+                                const struct weir__cudnn_attention *attention);
 void weir__cudnn_attention_clean_up(const struct weir__cudnn *cudnn,
                                     struct weir__cudnn_attention *attention);
 

@@ -2,17 +2,18 @@
 /*
  * Plans on disk, for making one can take a second of heuristics and compiling: a file for each, of
  * one line that says for what it is (format, GPU, versions, shape), one with the length and
- * a hash of the rest, and the library's own JSON. What does not begin and end as it should is no
+ * a hash of the rest and which engine it is of, and the library's own JSON. What does not begin and end as it should is no
  * plan: it is passed over and written anew.
  */
 #include "io/file.h"
 #include "net/cuda/cudnn.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_MAX = 768, JSON_MAX = 8 << 20 };
+enum { HEAD_MAX = 1024, JSON_MAX = 8 << 20 };
 
 /* ---- for what ---- */
 
@@ -39,21 +40,32 @@ static void path_of(const struct weir__cudnn *cudnn, const char *key, struct pat
              hash_of(key, strlen(key)));
 }
 
-static int write_head(const char *key, const char *json, size_t bytes, char head[HEAD_MAX]) {
-    return snprintf(head, HEAD_MAX, "%s\n%zu %016" PRIx64 "\n", key, bytes, hash_of(json, bytes));
+/** What a file's head says of the plan behind it. */
+struct head {
+    int64_t engine;
+    uint64_t settings;
+};
+
+static int write_head(const char *key, const struct head *of, const char *json, size_t bytes,
+                      char head[HEAD_MAX]) {
+    return snprintf(head, HEAD_MAX, "%s\n%zu %016" PRIx64 " %" PRId64 " %016" PRIx64 "\n", key,
+                    bytes, hash_of(json, bytes), of->engine, of->settings);
 }
 
 /* ---- loading ---- */
 
 /** The JSON behind a head that is right; NULL: it is not. */
-static const char *find_json(const struct weir__bytes *bytes, const char *key, size_t *count) {
+static const char *find_json(const struct weir__bytes *bytes, const char *key, struct head *of,
+                             size_t *count) {
     char head[HEAD_MAX];
-    const char *end = memchr(bytes->data, '\n', bytes->count);
-    end = end == NULL ? NULL : strchr(end + 1, '\n');
+    const char *line = memchr(bytes->data, '\n', bytes->count);
+    const char *end = line == NULL ? NULL : strchr(line + 1, '\n');
     if (end == NULL) return NULL;
+    if (sscanf(line + 1, "%*u %*x %" SCNd64 " %" SCNx64, &of->engine, &of->settings) != 2)
+        return NULL;
     const char *json = end + 1;
     *count = bytes->count - (size_t)(json - bytes->data);
-    int length = write_head(key, json, *count, head);
+    int length = write_head(key, of, json, *count, head);
     bool right = length == json - bytes->data && memcmp(head, bytes->data, (size_t)length) == 0;
     return right ? json : NULL;
 }
@@ -70,36 +82,47 @@ static int plan_from(const struct weir__cudnn *cudnn, void *handle, const char *
     return weir__cudnn_plan_measure(cudnn, plan);
 }
 
-bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
-                            const struct weir__cudnn_key *key, size_t workspace_max,
-                            struct weir__cudnn_plan *plan) {
+static bool read_file(const struct weir__cudnn *cudnn, const char *key, struct weir__bytes *bytes) {
     const struct weir__io io = {NULL, NULL, NULL};
-    struct weir__bytes bytes = {NULL, 0, 0};
     struct path path;
-    size_t count = 0;
-    *plan = (struct weir__cudnn_plan){NULL, 0};
+    *bytes = (struct weir__bytes){NULL, 0, 0};
     if (cudnn->folder[0] == '\0') return false;
-    path_of(cudnn, key->text, &path);
-    if (weir__file_read(&io, path.text, JSON_MAX + HEAD_MAX, &bytes) != WEIR_OK) return false;
-    const char *json = find_json(&bytes, key->text, &count);
-    bool loaded = json != NULL && plan_from(cudnn, handle, json, count, plan) == 0 &&
+    path_of(cudnn, key, &path);
+    return weir__file_read(&io, path.text, JSON_MAX + HEAD_MAX, bytes) == WEIR_OK;
+}
+
+bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
+                            const struct weir__cudnn_keys *keys, size_t workspace_max,
+                            struct weir__cudnn_plan *plan) {
+    struct weir__bytes bytes;
+    struct head head;
+    size_t count = 0;
+    *plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
+    if (!read_file(cudnn, keys->own.text, &bytes)) return false;
+    const char *json = find_json(&bytes, keys->own.text, &head, &count);
+    bool loaded = json != NULL && !weir__cudnn_is_dropped(cudnn, &keys->shape, head.settings) &&
+                  plan_from(cudnn, handle, json, count, plan) == 0 &&
                   plan->workspace <= workspace_max;
     weir__bytes_release(NULL, &bytes);
-    if (loaded) return true;
+    if (loaded) {
+        plan->engine = head.engine;
+        plan->settings = head.settings;
+        return true;
+    }
     weir__cudnn_forget(cudnn, plan->plan);
-    *plan = (struct weir__cudnn_plan){NULL, 0};
+    *plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
     return false;
 }
 
 /* ---- saving ---- */
 
-static void write_file(const struct weir__cudnn *cudnn, const char *key, const char *json,
-                       size_t count) {
+static void write_file(const struct weir__cudnn *cudnn, const char *key, const struct head *of,
+                       const char *json, size_t count) {
     const struct weir__io io = {NULL, NULL, NULL};
     struct weir__file file;
     struct path path;
     char head[HEAD_MAX];
-    int length = write_head(key, json, count, head);
+    int length = write_head(key, of, json, count, head);
     path_of(cudnn, key, &path);
     if (weir__file_begin(&io, path.text, &file) != WEIR_OK) return;
     (void)weir__file_write(&file, head, (size_t)length);
@@ -119,6 +142,47 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__
     result = cudnn->get(plan->plan, attribute, WEIR__CUDNN_TYPE_CHAR, capacity, &count, json);
     if (count > capacity) count = 0;
     while (count > 0 && json[count - 1] == '\0') count--;
-    if (result == 0 && count > 0) write_file(cudnn, key->text, json, (size_t)count);
+    const struct head head = {plan->engine, plan->settings};
+    if (result == 0 && count > 0) write_file(cudnn, key->text, &head, json, (size_t)count);
     weir__release(NULL, json, (size_t)capacity, 1);
+}
+
+/* ---- what is no more used ---- */
+
+/** A file of its own, without a plan. */
+static void key_of_dropped(const struct weir__cudnn_key *shape, uint64_t settings,
+                           struct weir__cudnn_key *key) {
+    int length = snprintf(key->text, sizeof key->text, "%s: never %016" PRIx64, shape->text,
+                          settings);
+    assert(length < (int)sizeof key->text);
+}
+
+void weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
+                      uint64_t settings) {
+    static const struct head none = {-1, 0};
+    struct weir__cudnn_key key;
+    key_of_dropped(shape, settings, &key);
+    uint64_t hash = hash_of(key.text, strlen(key.text));
+    for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++) {
+        uint64_t found = 0;
+        if (atomic_compare_exchange_strong(&cudnn->dropped[i], &found, hash) || found == hash)
+            break;
+    }
+    if (cudnn->folder[0] != '\0') write_file(cudnn, key.text, &none, "{}", 2);
+}
+
+bool weir__cudnn_is_dropped(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
+                            uint64_t settings) {
+    struct weir__cudnn_key key;
+    struct weir__bytes bytes;
+    struct head head;
+    size_t count = 0;
+    key_of_dropped(shape, settings, &key);
+    uint64_t hash = hash_of(key.text, strlen(key.text));
+    for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++)
+        if (atomic_load(&cudnn->dropped[i]) == hash) return true;
+    if (!read_file(cudnn, key.text, &bytes)) return false;
+    bool dropped = find_json(&bytes, key.text, &head, &count) != NULL;
+    weir__bytes_release(NULL, &bytes);
+    return dropped;
 }

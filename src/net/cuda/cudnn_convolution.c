@@ -137,12 +137,12 @@ static int graph_of(struct weir__cudnn_graph *graph, void *handle,
 
 /* ---- plans ---- */
 
-void weir__cudnn_convolution_key(const struct weir__cudnn *cudnn,
-                                 const struct weir__cuda_convolution *convolution,
-                                 struct weir__cudnn_key *key) {
+static void key_of(const struct weir__cudnn *cudnn,
+                   const struct weir__cuda_convolution *convolution, int64_t rows,
+                   struct weir__cudnn_key *key) {
     const struct weir__window *w = &convolution->window;
     const int64_t numbers[] = {
-        convolution->kind,     convolution->image, convolution->weight, convolution->rows,
+        convolution->kind,     convolution->image, convolution->weight, rows,
         convolution->rows_max, convolution->in,    convolution->out,    w->groups,
         w->in.height,          w->in.width,        w->out.height,       w->out.width,
         w->kernel.height,      w->kernel.width,    w->stride.height,    w->stride.width,
@@ -151,12 +151,22 @@ void weir__cudnn_convolution_key(const struct weir__cudnn *cudnn,
     weir__cudnn_key_init(cudnn, "convolution", numbers, WEIR__COUNT_OF(numbers), key);
 }
 
+void weir__cudnn_convolution_keys(const struct weir__cudnn *cudnn,
+                                  const struct weir__cuda_convolution *convolution,
+                                  struct weir__cudnn_keys *keys) {
+    key_of(cudnn, convolution, convolution->rows, &keys->own);
+    key_of(cudnn, convolution, convolution->rows_max, &keys->shape);
+}
+
 static int find_plan(const struct weir__cudnn *cudnn, void *handle,
                      const struct weir__cuda_convolution *convolution, bool apart,
                      size_t workspace_max, struct weir__cudnn_plan *plan) {
     struct weir__cudnn_graph largest = {.cudnn = cudnn}, own = {.cudnn = cudnn};
     bool is_largest = convolution->rows == convolution->rows_max;
-    const struct weir__cudnn_wish wish = {.largest = &largest,
+    struct weir__cudnn_key shape;
+    key_of(cudnn, convolution, convolution->rows_max, &shape);
+    const struct weir__cudnn_wish wish = {.shape = &shape,
+                                          .largest = &largest,
                                           .own = is_largest ? &largest : &own,
                                           .workspace_max = workspace_max,
                                           .by_rows =
@@ -184,7 +194,7 @@ int weir__cudnn_convolution_plan(const struct weir__cudnn *cudnn, void *handle,
                                  size_t workspace_max, struct weir__cudnn_plan *plan) {
     bool widens = convolution->weight != convolution->image;
     int result = WEIR__CUDNN_NOT_SUPPORTED;
-    *plan = (struct weir__cudnn_plan){NULL, 0};
+    *plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
     if (may_widen(convolution))
         result = find_plan(cudnn, handle, convolution, true, workspace_max, plan);
     if (weir__cudnn_lacks(result))

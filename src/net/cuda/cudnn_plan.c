@@ -195,22 +195,34 @@ static int check_repeats(const struct weir__cudnn *cudnn, void *engine) {
     return result;
 }
 
+uint64_t weir__cudnn_settings(const struct weir__cudnn_engine *engine) {
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, &engine->index, sizeof engine->index);
+    for (int64_t k = 0; k < engine->knob_count; k++) {
+        const struct weir__cudnn_knob *knob = &engine->knobs[k];
+        hash = weir__hash(hash, &knob->type, sizeof knob->type);
+        hash = weir__hash(hash, &knob->value, sizeof knob->value);
+    }
+    return hash;
+}
+
 int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
                         const struct weir__cudnn_graph *graph,
                         const struct weir__cudnn_engine *engine, size_t workspace_max,
                         struct weir__cudnn_plan *plan) {
     void *made = NULL, *config = NULL;
-    *plan = (struct weir__cudnn_plan){NULL, 0};
+    *plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
     int result = engine_new(cudnn, graph->graph, engine, &made);
     if (result == 0) result = check_repeats(cudnn, made);
     if (result == 0) result = config_new(cudnn, made, engine, &config);
     if (result == 0) result = plan_new(cudnn, handle, config, plan);
     if (result == 0 && plan->workspace > workspace_max) result = WEIR__CUDNN_NOT_SUPPORTED;
+    plan->engine = engine->index;
+    plan->settings = weir__cudnn_settings(engine);
     weir__cudnn_forget(cudnn, config);
     weir__cudnn_forget(cudnn, made);
     if (result == 0) return result;
     weir__cudnn_forget(cudnn, plan->plan);
-    *plan = (struct weir__cudnn_plan){NULL, 0};
+    *plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
     return result;
 }
 
@@ -231,7 +243,9 @@ static int try_config(struct engine_choice *choice, void *config, struct weir__c
     choice->engine = (struct weir__cudnn_engine){0};
     int result = read_engine(cudnn, config, &choice->engine);
     if (result != 0) return result;
-    if (!may_use(wish, &choice->engine)) return WEIR__CUDNN_NOT_SUPPORTED;
+    if (!may_use(wish, &choice->engine) ||
+        weir__cudnn_is_dropped(cudnn, wish->shape, weir__cudnn_settings(&choice->engine)))
+        return WEIR__CUDNN_NOT_SUPPORTED;
     result = weir__cudnn_plan_of(cudnn, choice->handle, wish->largest, &choice->engine,
                                  wish->workspace_max, plan);
     if (result != 0 || wish->own == wish->largest) return result;
@@ -285,7 +299,7 @@ int weir__cudnn_do_without(int result) {
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan) {
     struct engine_choice choice = {.cudnn = cudnn, .handle = handle, .wish = wish};
-    *plan = (struct weir__cudnn_plan){NULL, 0};
+    *plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
     int result = ask_heuristic(&choice, WEIR__CUDNN_HEUR_MODE_A, plan);
     if (!weir__cudnn_lacks(result)) return result;
     return ask_heuristic(&choice, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);

@@ -13,8 +13,11 @@ const struct weir__cuda_numerics weir__cuda_libraries = {
     .convolutions_close = weir__cudnn_close,
     .convolution_new = weir__cudnn_convolution_new,
     .convolution_destroy = weir__cudnn_convolution_destroy,
+    .convolution_next = weir__cudnn_convolution_next,
     .convolution_run = weir__cudnn_convolution_run,
     .attention_new = weir__cudnn_attention_new,
     .attention_destroy = weir__cudnn_attention_destroy,
+    .attention_next = weir__cudnn_attention_next,
+    .attention_tell = weir__cudnn_attention_tell,
     .attention_run = weir__cudnn_attention_run,
 };

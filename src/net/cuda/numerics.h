@@ -147,15 +147,23 @@ struct weir__cuda_numerics {
                            struct CUstream_st *stream, void **plan,
                            struct weir__cuda_failure *failure);
     void (*convolution_destroy)(void *convolutions, void *plan);
+    /** Of a plan that fails to run where it is tried (trial.h): drops what it is of, for all plans
+     * of its shape, now and in later processes, and makes the next one in its place.
+     * WEIR_ERR_UNSUPPORTED: there is none; the plan is fit to be destroyed then. The most rows
+     * decide for all: of a plan for fewer nothing is dropped, and there is no next one. */
+    int (*convolution_next)(void *convolutions, void *plan, struct weir__cuda_failure *failure);
     int (*convolution_run)(void *convolutions, const void *plan,
                            const struct weir__cuda_convolution_call *call,
                            struct weir__cuda_failure *failure);
 
-    /** Of the convolutions' library; as convolution_new and the next two. */
+    /** Of the convolutions' library; as convolution_new and the next ones. */
     int (*attention_new)(void *convolutions, const struct weir__cuda_attend *attend,
                          struct CUstream_st *stream, void **plan,
                          struct weir__cuda_failure *failure);
     void (*attention_destroy)(void *convolutions, void *plan);
+    int (*attention_next)(void *convolutions, void *plan, struct weir__cuda_failure *failure);
+    /** Writes what it is computed by: "cuDNN's, engine 5". */
+    void (*attention_tell)(const void *plan, char *text, size_t capacity);
     int (*attention_run)(void *convolutions, const void *plan,
                          const struct weir__cuda_attend_call *call,
                          struct weir__cuda_failure *failure);

@@ -11,6 +11,7 @@
  */
 #include "net/cuda/cuda.h"
 #include "net/cuda/numerics.h"
+#include "net/cuda/trial.h"
 
 enum { THREADS = 256, BIAS_PER_BLOCK = THREADS * 8, TURNED_PER_BLOCK = 512 };
 enum { ALIGNMENT = 256 };
@@ -122,6 +123,8 @@ static int prepare_linear(const struct weir__op_shape *shape, struct weir_stream
     if (status != WEIR_OK) return status;
     status =
         product->use.calls->matmul_new(product->use.library, &matmul, &product->plan, &failure);
+    if (status == WEIR_OK)
+        status = weir__cuda_try_matmul(&product->use, product->plan, &matmul, stream, &failure);
     status = settle(stream, status, &failure);
     if (status == WEIR_OK)
         *state = product;
@@ -266,9 +269,16 @@ static int new_convolution(const struct weir__cuda_convolution *convolution,
     *failure = (struct weir__cuda_failure){0};
     product->gradient = convolution->weight;
     product->adds_bias = convolution->has_bias;
-    return product->use.calls->convolution_new(product->use.library, convolution,
-                                               weir__cuda_stream(stream)->native, &product->plan,
-                                               failure);
+    const struct weir__cuda_numerics *calls = product->use.calls;
+    void *library = product->use.library;
+    int status = calls->convolution_new(library, convolution, weir__cuda_stream(stream)->native,
+                                        &product->plan, failure);
+    if (status != WEIR_OK) return status;
+    status = weir__cuda_try_convolution(&product->use, product->plan, convolution, stream, failure);
+    if (status == WEIR_OK) return WEIR_OK;
+    calls->convolution_destroy(library, product->plan);
+    product->plan = NULL;
+    return status;
 }
 
 /** In BF16 first what rounds once: a gradient of weights in F32, a bias that the library adds. */

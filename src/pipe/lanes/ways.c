@@ -112,8 +112,8 @@ static void choose_alone(const struct choosing *c, uint32_t number, bool busy) {
     copy->blocks_max = blocks;
     copy->by_kernel = c->by == WEIR_COPY_BY_KERNEL || c->by == WEIR_COPY_BY_BATCH;
     if (c->by == WEIR_COPY_BY_CHOICE)
-        copy->by_kernel = weir__way_kernel_ns(kind, copy->bytes, blocks, busy) <
-                          weir__way_engine_ns(kind, copy->bytes);
+        copy->by_kernel = !busy && weir__way_kernel_ns(kind, copy->bytes, blocks, busy) <
+                                       weir__way_engine_ns(kind, copy->bytes);
 }
 
 /* What several would cost one by one, and together. */
@@ -140,13 +140,14 @@ static bool may_join(const struct choosing *c, const struct weir__prepared_copy 
     return copy->lane == first->lane && copy->unit == WEIR__NO_COPY && small;
 }
 
-/* Whether those of [first, end) that may join are better done together. */
+/* Whether those of [first, end) that may join are better done together; never by choice beside
+ * other work, which may hold the processors for longer than the model says (ways.h). */
 static bool pays(const struct choosing *c, uint32_t first, uint32_t end, bool busy) {
     const struct weir__prepared_copy *copies = c->prepared->copies;
     struct comparison costs = {0};
     for (uint32_t i = first; i < end && costs.count < WEIR__UNIT_COPIES; i++)
         if (may_join(c, &copies[first], &copies[i])) consider(c, &copies[i], busy, &costs);
-    if (costs.count < 2) return false;
+    if (costs.count < 2 || (busy && c->by == WEIR_COPY_BY_CHOICE)) return false;
     enum weir__link_kind kind = kind_of(c, &c->prepared->lanes[copies[first].lane]);
     double together = weir__way_kernel_ns(kind, costs.bytes, costs.tiles, busy);
     return c->by == WEIR_COPY_BY_BATCH || together + WEIR__WAY_BATCH_START_NS < costs.apart;

@@ -10,9 +10,12 @@
  *   kernel  start + bytes / min(link, blocks * what one moves)  for each launch
  *
  * Beside other work a kernel costs more: it begins when blocks of that work make room, and while
- * it runs it keeps blocks / processors of the device from it; so there it gets few blocks. By the
- * figures below one crossing always takes the engine, and several small ones from one memory for
- * one action a launch together. WEIR_COPY_BY_... of the options overrule that.
+ * it runs it keeps blocks / processors of the device from it; so there it gets few blocks. And room
+ * may be long in coming: cuBLASLt's products for the newer GPUs are persistent, one wave of blocks
+ * that hold every processor to the end, which no stream's priority moves. So what runs beside other
+ * work takes the engine, always, until kernels beside such products are measured. Where the device
+ * is idle, by the figures below one crossing takes the engine, and several small ones from one
+ * memory for one action a launch together. WEIR_COPY_BY_... of the options overrule that.
  *
  * Every crossing is one contiguous range of bytes: views have no gaps between rows, and the plan
  * gives the producer and each reader blocks for the same tensor, of one dtype and one order of

@@ -58,7 +58,7 @@ static struct weir__device *copier(const struct weir_pipe *pipe, const struct we
 
 static int make_hop(struct weir__copy_stream *made, struct weir__device *source) {
     if (source->memory == 0 || made->device->calls->reaches(made->device, source)) return WEIR_OK;
-    int status = source->calls->stream_new(source, &made->hop.stream);
+    int status = source->calls->copy_stream_new(source, &made->hop.stream);
     if (status != WEIR_OK) return status;
     made->hop.device = source;
     made->hop.slot_count = WEIR__HOP_SLOTS;
@@ -78,7 +78,7 @@ static int find_stream(struct weir_pipe *pipe, const struct weir__lane *lane,
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->from = lane->from;
     made->device = copier(pipe, lane);
-    int status = made->device->calls->stream_new(made->device, &made->stream);
+    int status = made->device->calls->copy_stream_new(made->device, &made->stream);
     if (status == WEIR_OK && lane->from != WEIR__FROM_CALLER)
         status = make_hop(made, pipe->workers[lane->from].device);
     if (status != WEIR_OK) {
@@ -120,7 +120,7 @@ int weir__rank_stream(struct weir_pipe *pipe, const struct weir__rank_end *end,
     made->of_replicas = end->of_replicas;
     made->sends = end->sends;
     made->device = worker->device;
-    int status = made->device->calls->stream_new(made->device, &made->stream);
+    int status = made->device->calls->copy_stream_new(made->device, &made->stream);
     if (status != WEIR_OK) return status;
     if (!end->by_nccl) {
         made->hop.device = made->device;
