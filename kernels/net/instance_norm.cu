@@ -10,10 +10,12 @@
  * Without dropout the threshold is 0, without activation the slope is 1: so ops fused with them
  * have their parts' bits. What a part would store is rounded as it would.
  *
- * Sums are in double: squares of floats are exact there, and the difference for the variance loses
- * (mean / deviation)^2 of 2^53; of BF16 a few at a time as floats first (running). Two halves:
- * _sums, _grad_sums sum up parts of a row's pixels; _moments, _means, _weights add the parts, warps
- * in turn, then the warps' sums in their order.
+ * Sums are pairs of floats, whose second holds what the first's roundings lost, products' too (Ogita,
+ * Rump and Oishi 2005, Sum2 and Dot2): as exact as numbers of 48 bits, of which the difference for
+ * the variance loses (mean / deviation)^2; of BF16 a few at a time as floats first (running). The
+ * GPUs of workstations run double at 1/64 of float, so doubles are only what threads' pairs become
+ * at the end. Two halves: _sums, _grad_sums sum up parts of a row's pixels; _moments, _means,
+ * _weights add the parts, warps in turn, then the warps' sums in their order.
  *
  * Memory: =; dweight, dbias = or +=. Fast if C is a multiple of 4 and pointers of 16.
  * Bytes: forward reads R x T x C numbers twice, and writes them once; gradient reads dy, x (and y)
@@ -169,14 +171,38 @@ template <typename T, bool whole> struct normed {
 
 /* ---- sums over a part of the pixels ---- */
 
+/* A sum of floats, and what its roundings lost. */
+struct paired {
+    float sum, rest;
+
+    /* The error of an addition is a float: Knuth's, for numbers of any sizes. What is not finite
+     * stays out of the rest, where it would make a NaN of an infinity. */
+    __device__ __forceinline__ void add(float value) {
+        const float now = sum + value, part = now - sum;
+        rest += (sum - (now - part)) + (value - part);
+        sum = now;
+    }
+    __device__ __forceinline__ void add_product(float a, float b) {
+        const float product = a * b;
+        const float lost = fmaf(a, b, -product);
+        add(product);
+        rest += lost;
+    }
+    __device__ __forceinline__ double whole() const {
+        const double all = static_cast<double>(sum);
+        return fabsf(sum) < INFINITY ? all + static_cast<double>(rest) : all;
+    }
+};
+
 /* Adds up what the block's threads have of each channel, and gives it to the part's `to`: (C). All
  * threads. */
-__device__ __forceinline__ void fold_block(const struct norm_spot &spot, const double (&sum)[WIDTH],
-                                           double *to, uint32_t n) {
+__device__ __forceinline__ void fold_block(const struct norm_spot &spot,
+                                           const struct paired (&sum)[WIDTH], double *to,
+                                           uint32_t n) {
     __shared__ double shared[WIDTH][THREADS];
     __syncthreads();
 #pragma unroll
-    for (uint32_t e = 0; e < WIDTH; e++) shared[e][threadIdx.x] = sum[e];
+    for (uint32_t e = 0; e < WIDTH; e++) shared[e][threadIdx.x] = sum[e].whole();
     for (uint32_t half = spot.step / 2; half > 0; half /= 2) {
         __syncthreads();
         if (spot.down >= half) continue;
@@ -190,12 +216,11 @@ __device__ __forceinline__ void fold_block(const struct norm_spot &spot, const d
         if (spot.channel + e < n) to[spot.channel + e] = shared[e][threadIdx.x];
 }
 
-/* A thread's sums of its channels: of v and v^2, or of g and g * n. Floats are added up in double.
- * BF16's squares have 16 bits: eight of them that are alike, as where the mean is large beside the
- * deviation, have an exact sum as floats; so only those become doubles, which takes the converter
- * eight cycles each. */
+/* A thread's sums of its channels: of v and v^2, or of g and g * n. BF16's squares have 16 bits:
+ * eight of them that are alike, as where the mean is large beside the deviation, have an exact sum
+ * as floats; so only those are paired. */
 template <typename T> struct running {
-    double (&sum)[WIDTH], (&product)[WIDTH];
+    struct paired sum[WIDTH] = {}, product[WIDTH] = {};
     float few[WIDTH] = {}, few_products[WIDTH] = {};
 
     __device__ __forceinline__ void add(uint32_t e, float value, float other) {
@@ -203,17 +228,16 @@ template <typename T> struct running {
             few[e] += value;
             few_products[e] += value * other;
         } else {
-            const double v = static_cast<double>(value);
-            sum[e] += v;
-            product[e] += v * static_cast<double>(other);
+            sum[e].add(value);
+            product[e].add_product(value, other);
         }
     }
     __device__ __forceinline__ void pause() {
         if constexpr (sizeof(T) == 2) {
 #pragma unroll
             for (uint32_t e = 0; e < WIDTH; e++) {
-                sum[e] += static_cast<double>(few[e]);
-                product[e] += static_cast<double>(few_products[e]);
+                sum[e].add(few[e]);
+                product[e].add(few_products[e]);
                 few[e] = few_products[e] = 0.0f;
             }
         }
@@ -223,10 +247,7 @@ template <typename T> struct running {
 template <typename T, bool whole, bool gradient>
 __device__ __forceinline__ void add_pixels(const struct weir__cuda_instance &call,
                                            const struct norm_spot &spot, uint64_t row,
-                                           double (&sum)[WIDTH], double (&product)[WIDTH]) {
-    struct running<T> running = {
-        sum, product
-    };
+                                           struct running<T> &running) {
     const auto pause = [&] { running.pause(); };
     if constexpr (gradient) {
         const struct normed<T, whole> normed(call, row, spot.channel);
@@ -256,13 +277,12 @@ __device__ __forceinline__ void sum_up(const struct weir__cuda_instance &call) {
     const bool whole = has_whole_rows(call);
 #pragma unroll 1
     for (uint64_t row = blockIdx.z; row < call.rows; row += gridDim.z) {
-        double sum[WIDTH] = {}, product[WIDTH] = {};
-        if (spot.channel < n && whole) add_pixels<T, true, gradient>(call, spot, row, sum, product);
-        if (spot.channel < n && !whole)
-            add_pixels<T, false, gradient>(call, spot, row, sum, product);
+        struct running<T> running;
+        if (spot.channel < n && whole) add_pixels<T, true, gradient>(call, spot, row, running);
+        if (spot.channel < n && !whole) add_pixels<T, false, gradient>(call, spot, row, running);
         double *partial = call.partial + (row * call.parts + blockIdx.y) * 2 * n;
-        fold_block(spot, sum, partial, n);
-        fold_block(spot, product, partial + n, n);
+        fold_block(spot, running.sum, partial, n);
+        fold_block(spot, running.product, partial + n, n);
     }
 }
 
@@ -282,9 +302,10 @@ extern "C" __global__ void __launch_bounds__(1024)
             fold_parts(partial, call.parts, n, static_cast<uint64_t>(n) + c, c < n);
         if (threadIdx.x >= 32 || c >= n) continue;
         const double mean = sum / pixels, variance = squares / pixels - mean * mean;
+        const double rstd = 1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + call.eps);
         call.mean[row * n + c] = static_cast<float>(mean);
-        call.rstd[row * n + c] = /* a NaN comes through */
-            static_cast<float>(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + call.eps));
+        call.rstd[row * n + c] = /* a NaN comes through, and squares above floats are one */
+            squares < INFINITY ? static_cast<float>(rstd) : f32_from_bits(0x7fffffff);
     }
 }
 EXPORT_KERNEL(weir_instance_moments);

@@ -142,7 +142,38 @@ static void test_instance_norm_of_many_pixels(void) {
                                            .random_op = 77});
 }
 
+/* Means beside which deviations are so small that plain sums of floats, of 24 bits, know nothing of
+ * them: 10^10 times in squares. Sums of 48 bits keep four digits. */
+static void test_instance_norm_keeps_small_deviations(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (int64_t channels = 7; channels <= 8; channels++) {
+        const struct weir__op_shape shape = {.op = WEIR__OP_instance_norm,
+                                             .rows = 1,
+                                             .tokens = 3001,
+                                             .threads = 1,
+                                             .width = channels,
+                                             .eps = 1e-12};
+        struct kernel_case test;
+        struct kernel_results got, wanted;
+        kernel_case_init(&test, &shape);
+        for (int64_t i = 0; i < shape.tokens * channels; i++) {
+            double mean = 1000.0 * (double)(i % channels + 1);
+            test.in[0][i] = (float)(mean * (1 + 2e-5 * (test_random_unit() - 0.5)));
+        }
+        EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+        EXPECT_STATUS(kernel_run(&test, KERNEL_CUDA, 0, &got), WEIR_OK);
+        for (int64_t c = 0; c < channels; c++) {
+            EXPECT_NEAR(got.out[1][c] / wanted.out[1][c], 1, 0x1p-23);
+            EXPECT_NEAR(got.out[2][c] / wanted.out[2][c], 1, 1e-3);
+        }
+        kernel_results_clean_up(&got);
+        kernel_results_clean_up(&wanted);
+        kernel_case_clean_up(&test);
+    }
+}
+
 WEIR_TEST_SUITE(kernels_wide, TEST(layer_norm_of_long_rows), TEST(layer_norm_of_many_rows),
                 TEST(cross_entropy_of_many_classes), TEST(embedding_grad_of_busy_rows),
                 TEST(losses_of_many_numbers), TEST(cross_entropy_of_many_rows),
-                TEST(instance_norm_of_many_pixels))
+                TEST(instance_norm_of_many_pixels),
+                TEST(instance_norm_keeps_small_deviations))
