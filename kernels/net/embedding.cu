@@ -2,12 +2,13 @@
 /*
  * embedding: y[m] = table[index[m]]; NaN where the index is outside of the table
  * embedding_grad: dtable[v] = or += the sum over the tokens m with index[m] = v, ascending, of
- * dy[m]
+ * dy[m]; of more than 32 tokens, in eight parts of all M, which are added in their order
  *
  * The gradient takes three launches: _clear empties the rows' lists of tokens, _link has every
  * token join its row's list, in whatever order, and count itself; _rows gives each row of the table
- * to a warp. Up to 32 tokens it puts in order; of more it looks for them through all indices, in
- * order: there are at most M / 33 such rows. If an index is outside of the table, row 0 gets NaN.
+ * to a warp. Up to 32 tokens it puts in order. A row of more, of which there are at most M / 33, its
+ * block's eight warps share once they have their own: each looks through an eighth of all indices,
+ * in order. If an index is outside of the table, row 0 gets NaN.
  *
  * Memory: y is overwritten (=); dtable = (with rows that no token uses 0) or +=, where the sum is
  *   finished first; rows that no token uses are then left alone.
@@ -141,48 +142,33 @@ __device__ __forceinline__ void order_tokens(const struct weir__cuda_embedding_g
 /* Those among tokens first … first + SCAN - 1, ascending, to `tokens`; returns how many. All
  * lanes. */
 __device__ __forceinline__ uint32_t find_tokens(const struct weir__cuda_embedding_grad &call,
-                                                uint32_t v, uint64_t first, uint32_t *tokens) {
+                                                uint32_t v, uint32_t first, uint32_t *tokens) {
     const uint32_t lane = threadIdx.x % 32;
     bool mine[SCAN / 32];
     uint32_t count = 0;
 #pragma unroll
     for (uint32_t k = 0; k < SCAN / 32; k++) {
-        const uint64_t m = first + k * 32 + lane;
+        const uint32_t m = first + k * 32 + lane;
         mine[k] = m < call.count && static_cast<uint64_t>(call.index[m]) == v;
     }
 #pragma unroll
     for (uint32_t k = 0; k < SCAN / 32; k++) {
         const uint32_t all = __ballot_sync(0xffffffffu, mine[k]);
         const uint32_t before = static_cast<uint32_t>(__popc(all & ((1u << lane) - 1)));
-        if (mine[k]) tokens[count + before] = static_cast<uint32_t>(first) + k * 32 + lane;
+        if (mine[k]) tokens[count + before] = first + k * 32 + lane;
         count += static_cast<uint32_t>(__popc(all));
     }
     __syncwarp();
     return count;
 }
 
-template <typename T, bool whole>
-__device__ __forceinline__ void sum_row(const struct weir__cuda_embedding_grad &call, uint32_t v,
-                                        uint32_t *tokens) {
-    constexpr uint32_t width = chunk_width<T>;
-    const uint32_t n = call.width, i = (blockIdx.y * 32 + threadIdx.x % 32) * width;
-    const uint32_t count = call.used[v];
+/* Gives row v its sum. */
+template <bool whole, uint32_t width>
+__device__ __forceinline__ void store_row(const struct weir__cuda_embedding_grad &call, uint32_t v,
+                                          uint32_t i, floats<width> sum) {
+    const uint32_t n = call.width;
     const bool bad = v == 0 && *call.bad != 0;
-    const T *dy = static_cast<const T *>(call.dy);
     float *to = call.dtable + static_cast<uint64_t>(v) * n;
-    floats<width> sum = {};
-    if (count == 0 && !bad && call.overwrite == 0) return;
-    if (count <= NEAR) {
-        order_tokens(call, v, count, tokens);
-        add_tokens<T, whole>(sum, dy, n, i, tokens, count);
-    } else {
-#pragma unroll 1
-        for (uint64_t first = 0; first < call.count; first += SCAN) {
-            const uint32_t found = find_tokens(call, v, first, tokens);
-            add_tokens<T, whole>(sum, dy, n, i, tokens, found);
-            __syncwarp();
-        }
-    }
     if (i >= n) return;
     const floats<width> old =
         call.overwrite != 0 ? floats<width>{} : load_floats<whole, width>(to, i, n);
@@ -194,18 +180,76 @@ __device__ __forceinline__ void sum_row(const struct weir__cuda_embedding_grad &
     store_floats<whole>(to, i, n, sum);
 }
 
+/* What a block shares: its warps' tokens, and what they have of a row. */
+struct shared {
+    uint32_t tokens[WARPS][SCAN];
+    float part[WARPS][32 * 8];
+};
+
+/* A row of up to NEAR tokens. A warp. */
+template <typename T, bool whole>
+__device__ __forceinline__ void sum_near(const struct weir__cuda_embedding_grad &call, uint32_t v,
+                                         uint32_t count, uint32_t i, uint32_t *tokens) {
+    floats<chunk_width<T>> sum = {};
+    const bool bad = v == 0 && *call.bad != 0;
+    if (count == 0 && !bad && call.overwrite == 0) return;
+    order_tokens(call, v, count, tokens);
+    add_tokens<T, whole>(sum, static_cast<const T *>(call.dy), call.width, i, tokens, count);
+    store_row<whole, chunk_width<T>>(call, v, i, sum);
+}
+
+/* A row of more. The block. */
+template <typename T, bool whole>
+__device__ __forceinline__ void sum_far(const struct weir__cuda_embedding_grad &call, uint32_t v,
+                                        uint32_t i, struct shared &shared) {
+    constexpr uint32_t width = chunk_width<T>;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t share = (call.count + WARPS * SCAN - 1) / (WARPS * SCAN) * SCAN;
+    const uint32_t end = (warp + 1) * share < call.count ? (warp + 1) * share : call.count;
+    floats<width> sum = {};
+#pragma unroll 1
+    for (uint32_t first = warp * share; first < end; first += SCAN) {
+        const uint32_t found = find_tokens(call, v, first, shared.tokens[warp]);
+        add_tokens<T, whole>(sum, static_cast<const T *>(call.dy), call.width, i,
+                             shared.tokens[warp], found);
+        __syncwarp();
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < width; e++) shared.part[warp][e * 32 + lane] = sum.at[e];
+    __syncthreads();
+    if (warp == 0) {
+#pragma unroll 1
+        for (uint32_t w = 1; w < WARPS; w++)
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++) sum.at[e] += shared.part[w][e * 32 + lane];
+        store_row<whole, width>(call, v, i, sum);
+    }
+    __syncthreads();
+}
+
+template <typename T, bool whole>
+__device__ __forceinline__ void sum_rows(const struct weir__cuda_embedding_grad &call,
+                                         struct shared &shared) {
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t i = (blockIdx.y * 32 + threadIdx.x % 32) * chunk_width<T>;
+    const uint64_t first = static_cast<uint64_t>(blockIdx.x) * WARPS, own = first + warp;
+    const uint32_t count = own < call.rows ? call.used[own] : NEAR + 1;
+    if (count <= NEAR)
+        sum_near<T, whole>(call, static_cast<uint32_t>(own), count, i, shared.tokens[warp]);
+#pragma unroll 1
+    for (uint64_t v = first; v < first + WARPS && v < call.rows; v++)
+        if (call.used[v] > NEAR) sum_far<T, whole>(call, static_cast<uint32_t>(v), i, shared);
+}
+
 template <typename T>
 __device__ __forceinline__ void embedding_rows(const struct weir__cuda_embedding_grad &call) {
-    __shared__ uint32_t tokens[WARPS][SCAN];
-    const uint32_t warp = threadIdx.x / 32;
-    const uint64_t v = static_cast<uint64_t>(blockIdx.x) * WARPS + warp;
+    __shared__ struct shared shared;
     const bool whole =
         call.width % chunk_width<T> == 0 && is_aligned(call.dy) && is_aligned(call.dtable);
-    if (v >= call.rows) return;
     if (whole)
-        sum_row<T, true>(call, static_cast<uint32_t>(v), tokens[warp]);
+        sum_rows<T, true>(call, shared);
     else
-        sum_row<T, false>(call, static_cast<uint32_t>(v), tokens[warp]);
+        sum_rows<T, false>(call, shared);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)

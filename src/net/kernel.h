@@ -39,7 +39,8 @@
  * - bias_grad: dy (M, out) -> dbias (out) acc
  * - embedding: index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index outside
  *   [0, V), naming it in call->error
- * - embedding_grad: index (M), dy (M, C) -> dtable (V, C) acc; ascending order of M
+ * - embedding_grad: index (M), dy (M, C) -> dtable (V, C) acc; ascending order of M, on a GPU in
+ *   eight parts of M where a row has more than 32
  * - position_add: x (R, T, C), table (P, C), P >= T -> y (R, T, C); in place ok
  * - position_grad: dy (R, T, C) -> dtable (P, C) acc; rows T.. are 0; ascending order of R
  *
