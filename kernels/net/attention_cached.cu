@@ -2,25 +2,28 @@
 /*
  * attention_keep: puts each row's k and v where its sequence and place are in the cache
  * attention_cached: y = softmax(scale * q k^T) v over the places 0 ... its own of its sequence
+ * attention_join: the same of rows whose places are in several parts, from what each has
  *
  * A launch of the first for all rows goes before the first of the second: several rows may be of
- * one sequence. A block has one row and head, and goes over its places 256 at a time, as attention
- * does: scores first, four threads to a key; then the shares' values, each thread some columns of
- * every n-th place. What they sum depends on the place and on the size of a head only.
+ * one sequence. A block has one row, head and part of 256 places, so that a single sequence fills
+ * more of a GPU than it has heads: scores first, four threads to a key; then the shares' values,
+ * each thread some columns of every n-th place. Parts are brought to the largest score of all, and
+ * added in their order. What is summed depends on the place and on the size of a head only.
  *
  * Memory: y (=), and the rows' places of the cache (=). Fast if heads are multiples of 16 bytes.
  * Bytes: a row reads its sequence's past, (place + 1) x 2C numbers, nearly all there is to do.
- *   Floor: that / bandwidth; with few rows a block's own reach decides: 256 threads with 4 to 8
- *   reads of 16 bytes under way, 16 to 32 KB.
+ *   Parts are (size + 2) / (128 x size) of that in F32. Floor: that / bandwidth; with few rows a
+ *   block's own reach decides: 256 threads with 4 to 8 reads of 16 bytes under way, 16 to 32 KB.
  * Launch: keep: threads 256, blocks (ceil(2C / 2048), rows), the grid strides along x;
- *   cached: threads 256, blocks rows x heads, shared memory 11 KB.
+ *   cached: threads 256, blocks (rows x heads, parts), shared memory 11 KB;
+ *   join: threads 256, blocks rows x heads; where all rows have one part it is left out.
  */
 #include "net/cuda/attention_arguments.h"
 #include "net/number.cuh"
 
 enum {
     THREADS = 256,
-    CHUNK = THREADS, /* places */
+    CHUNK = WEIR__CUDA_CACHED_PART, /* places */
     LANES = 4,       /* threads of a score */
     SCORES = CHUNK * LANES / THREADS
 };
@@ -60,6 +63,11 @@ template <typename T> struct past {
     uint32_t places, size;
 };
 
+/* -inf - -inf is not a number. */
+__device__ __forceinline__ float finite_base(float largest) {
+    return largest == -INFINITY ? 0.0f : largest;
+}
+
 template <typename T, int at_once>
 __device__ __forceinline__ void make_scores(struct shared *shared, const struct past<T> &past,
                                             uint32_t first, float scale) {
@@ -89,20 +97,18 @@ __device__ __forceinline__ void make_scores(struct shared *shared, const struct 
     }
 }
 
-/* The chunk's scores become shares, relative to the largest so far; returns what older ones are
- * worth. Every warp finds the largest for itself. */
-__device__ __forceinline__ float share_out(struct shared *shared, float *largest, float *sum) {
-    float now[1] = {*largest};
+/* The part's scores become shares, relative to the largest, which it returns; `share` is the
+ * thread's. Every warp finds the largest for itself. */
+__device__ __forceinline__ float share_out(struct shared *shared, float *share) {
+    float largest[1] = {-INFINITY};
 #pragma unroll
     for (uint32_t i = threadIdx.x % 32; i < CHUNK; i += 32)
-        now[0] = fmaxf(now[0], shared->score[i]);
-    max_of_lanes<32>(now);
-    const float base = now[0] == -INFINITY ? 0.0f : now[0]; /* -inf - -inf is not a number */
-    const float factor = expf(*largest - base), p = expf(shared->score[threadIdx.x] - base);
-    shared->share[threadIdx.x] = p;
-    *sum = *sum * factor + p;
-    *largest = now[0];
-    return factor;
+        largest[0] = fmaxf(largest[0], shared->score[i]);
+    max_of_lanes<32>(largest);
+    const float base = finite_base(largest[0]);
+    *share = expf(shared->score[threadIdx.x] - base);
+    shared->share[threadIdx.x] = *share;
+    return largest[0];
 }
 
 template <typename T, int at_once>
@@ -121,10 +127,18 @@ __device__ __forceinline__ void add_values(float (&out)[at_once], const struct s
     }
 }
 
-/* The threads' sums make up y. */
+/* Where a row's head has its parts. */
+__device__ __forceinline__ float *parts_of(const struct weir__cuda_cached &pass) {
+    return pass.parts + static_cast<uint64_t>(blockIdx.x) * pass.part_count *
+                            (WEIR__CUDA_CACHED_HEAD + pass.size);
+}
+
+/* The threads' sums make up y, or the row's part where there are several. */
 template <typename T, int at_once>
-__device__ __forceinline__ void fold(T *y, struct shared *shared, const float (&out)[at_once],
-                                     float sum, uint32_t size, uint32_t groups) {
+__device__ __forceinline__ void fold(const struct weir__cuda_cached &pass, bool in_parts,
+                                     float largest, struct shared *shared,
+                                     const float (&out)[at_once], float sum, uint32_t groups) {
+    const uint32_t size = pass.size;
     float whole[1] = {sum};
     sum_of_lanes<32>(whole);
     if (threadIdx.x % 32 == 0) shared->sum[threadIdx.x / 32] = whole[0];
@@ -136,26 +150,29 @@ __device__ __forceinline__ void fold(T *y, struct shared *shared, const float (&
     for (uint32_t g = 0; g < groups; g++) numerator += shared->part[g * size + threadIdx.x];
 #pragma unroll
     for (uint32_t w = 0; w < THREADS / 32; w++) shares += shared->sum[w];
-    y[threadIdx.x] = narrow<T>(numerator / shares);
+    if (!in_parts) {
+        T *y = static_cast<T *>(pass.y) + static_cast<uint64_t>(blockIdx.x) * size;
+        y[threadIdx.x] = narrow<T>(numerator / shares);
+        return;
+    }
+    float *part = parts_of(pass) + blockIdx.y * (WEIR__CUDA_CACHED_HEAD + size);
+    part[WEIR__CUDA_CACHED_HEAD + threadIdx.x] = numerator;
+    if (threadIdx.x == 0) part[0] = largest, part[1] = shares;
 }
 
 template <typename T, int at_once>
-__device__ __forceinline__ void attend(struct shared *shared, T *y, const struct past<T> &past,
-                                       float scale) {
+__device__ __forceinline__ void attend(const struct weir__cuda_cached &pass, struct shared *shared,
+                                       const struct past<T> &past) {
     const uint32_t columns = past.size / at_once, groups = THREADS / columns;
     const uint32_t group = threadIdx.x / columns, column = threadIdx.x % columns * at_once;
-    float out[at_once] = {}, largest = -INFINITY, sum = 0.0f;
-#pragma unroll 1
-    for (uint32_t first = 0; first < past.places; first += CHUNK) {
-        make_scores<T, at_once>(shared, past, first, scale);
-        __syncthreads();
-        const float factor = share_out(shared, &largest, &sum);
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < at_once; k++) out[k] *= factor;
-        if (group < groups) add_values<T, at_once>(out, shared, past, first, group, groups, column);
-    }
-    fold<T, at_once>(y, shared, out, sum, past.size, groups);
+    const uint32_t first = blockIdx.y * CHUNK;
+    float out[at_once] = {}, share;
+    make_scores<T, at_once>(shared, past, first, pass.scale);
+    __syncthreads();
+    const float largest = share_out(shared, &share);
+    __syncthreads();
+    if (group < groups) add_values<T, at_once>(out, shared, past, first, group, groups, column);
+    fold<T, at_once>(pass, past.places > CHUNK, largest, shared, out, share, groups);
 }
 
 template <typename T>
@@ -166,14 +183,32 @@ __device__ __forceinline__ void attend_one(const struct weir__cuda_cached &pass)
     const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size, at = head * pass.size;
     const T *q = static_cast<const T *>(pass.qkv) + 3 * row * width + at;
     const T *k = sequence_at<T>(pass, row) + at;
-    T *y = static_cast<T *>(pass.y) + row * width + at;
     const struct past<T> past = { k, k + width, 2 * width, pass.places.place[row] + 1, pass.size };
+    if (blockIdx.y * CHUNK >= past.places) return;
     if (threadIdx.x < pass.size) shared->query[threadIdx.x] = widen(q[threadIdx.x]);
     __syncthreads();
     if (pass.size % at_once == 0 && is_aligned(k))
-        attend<T, at_once>(shared, y, past, pass.scale);
+        attend<T, at_once>(pass, shared, past);
     else
-        attend<T, 1>(shared, y, past, pass.scale);
+        attend<T, 1>(pass, shared, past);
+}
+
+template <typename T> __device__ __forceinline__ void join(const struct weir__cuda_cached &pass) {
+    const uint32_t row = blockIdx.x / pass.heads;
+    const uint32_t count = pass.places.place[row] / CHUNK + 1, d = threadIdx.x;
+    const uint32_t pitch = WEIR__CUDA_CACHED_HEAD + pass.size;
+    const float *parts = parts_of(pass);
+    float largest = -INFINITY, numerator = 0.0f, shares = 0.0f;
+    if (count == 1 || d >= pass.size) return;
+    for (uint32_t p = 0; p < count; p++) largest = fmaxf(largest, parts[p * pitch]);
+    for (uint32_t p = 0; p < count; p++) {
+        const float *part = parts + p * pitch;
+        const float factor = expf(part[0] - finite_base(largest));
+        numerator = fmaf(part[WEIR__CUDA_CACHED_HEAD + d], factor, numerator);
+        shares = fmaf(part[1], factor, shares);
+    }
+    static_cast<T *>(pass.y)[static_cast<uint64_t>(blockIdx.x) * pass.size + d] =
+        narrow<T>(numerator / shares);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -188,14 +223,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 EXPORT_KERNEL(weir_attention_keep_bf16);
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     weir_attention_cached_f32(struct weir__cuda_cached pass) {
     attend_one<float>(pass);
 }
 EXPORT_KERNEL(weir_attention_cached_f32);
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     weir_attention_cached_bf16(struct weir__cuda_cached pass) {
     attend_one<bf16>(pass);
 }
 EXPORT_KERNEL(weir_attention_cached_bf16);
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weir_attention_join_f32(struct weir__cuda_cached pass) {
+    join<float>(pass);
+}
+EXPORT_KERNEL(weir_attention_join_f32);
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weir_attention_join_bf16(struct weir__cuda_cached pass) {
+    join<bf16>(pass);
+}
+EXPORT_KERNEL(weir_attention_join_bf16);

@@ -127,7 +127,7 @@ static void test_cuda_does_the_same(void) {
     }
 }
 
-/** More rows than a launch takes, and more places than a block's threads. */
+/** More rows than a launch takes, and more places than a block has: up to three parts of 256. */
 static void test_cuda_takes_any_number_of_rows(void) {
     if (!kernel_gpu_is_there()) SKIP("the fake CUDA driver was not built");
     FOR_CUDA(b) {
@@ -137,14 +137,14 @@ static void test_cuda_takes_any_number_of_rows(void) {
                                        .tokens = 1,
                                        .heads = 1,
                                        .width = 8,
-                                       .table = 301,
+                                       .table = 600,
                                        .threads = 1};
         struct kernel_case test;
         struct kernel_results wanted, got;
         for (int i = 0; i < 2; i++) {
             make_case(&test, &shape, on_cuda[b]);
             for (int64_t r = 0; r < shape.rows; r++)
-                test.sequence[r] = 1, test.place[r] = (uint32_t)r;
+                test.sequence[r] = 1, test.place[r] = (uint32_t)(2 * r);
             EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
             EXPECT_STATUS(kernel_run(&test, on_cuda[b], 0, &got), WEIR_OK);
             double unit = kernel_is_bf16(on_cuda[b]) ? 0x1p-8 : 0;

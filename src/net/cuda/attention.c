@@ -251,13 +251,13 @@ static int attention_grad(const struct weir__op_call *call) {
 
 /* ---- with a cache ---- */
 
-/** Fills in where `count` rows from `first` on stand; returns the count: as many as one launch
- * takes. */
-static uint32_t take_places(const struct weir__op_call *call, int64_t first,
+/** Fills in where rows from `first` on stand, at most `most`, which is at most what one launch
+ * takes; returns how many. */
+static uint32_t take_places(const struct weir__op_call *call, int64_t first, uint32_t most,
                             struct weir__cuda_places *places) {
-    assert(call->places != NULL && first < call->shape->rows);
+    assert(call->places != NULL && first < call->shape->rows && most <= WEIR__CUDA_PLACES);
     int64_t left = call->shape->rows - first;
-    uint32_t count = left < WEIR__CUDA_PLACES ? (uint32_t)left : WEIR__CUDA_PLACES;
+    uint32_t count = left < most ? (uint32_t)left : most;
     size_t bytes = count * sizeof(uint32_t);
     memcpy(places->sequence, call->places->sequence + call->row_first + first, bytes);
     memcpy(places->place, call->places->place + call->row_first + first, bytes);
@@ -265,11 +265,37 @@ static uint32_t take_places(const struct weir__op_call *call, int64_t first,
     return count;
 }
 
+/** Parts of a past, and how many rows' have room at once: all that a launch takes, unless the
+ * pasts are long. */
+struct parts {
+    uint32_t count, rows;
+    size_t row_bytes; /**< 0: there is one part, which needs no room */
+};
+
+static int count_parts(const struct weir__op_shape *shape, struct parts *parts) {
+    static const int64_t heads_most = INT32_MAX / WEIR__CUDA_PLACES;
+    static const int64_t table_most = (int64_t)UINT16_MAX * WEIR__CUDA_CACHED_PART;
+    static const size_t room = (size_t)16 << 20;
+    if (head_size(shape) > HEAD_MAX || shape->heads > heads_most || shape->table > table_most)
+        return WEIR_ERR_UNSUPPORTED;
+    int64_t count = (shape->table + WEIR__CUDA_CACHED_PART - 1) / WEIR__CUDA_CACHED_PART;
+    *parts = (struct parts){.count = (uint32_t)count, .rows = WEIR__CUDA_PLACES};
+    if (count < 2) return WEIR_OK;
+    size_t numbers = (size_t)(WEIR__CUDA_CACHED_HEAD + head_size(shape)) * sizeof(float);
+    if (!weir__multiply((size_t)count * (size_t)shape->heads, numbers, &parts->row_bytes))
+        return WEIR_ERR_OVERFLOW;
+    size_t rows = parts->row_bytes == 0 ? 1 : room / parts->row_bytes;
+    if (rows < parts->rows) parts->rows = rows == 0 ? 1 : (uint32_t)rows;
+    return WEIR_OK;
+}
+
 static int measure_cached(const struct weir__op_shape *shape, size_t *workspace) {
-    static const int64_t most = INT32_MAX / WEIR__CUDA_PLACES;
+    struct parts parts;
     *workspace = 0;
-    bool fits = head_size(shape) <= HEAD_MAX && shape->heads <= most && shape->table <= INT32_MAX;
-    return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
+    int status = count_parts(shape, &parts);
+    if (status != WEIR_OK) return status;
+    size_t rows = (size_t)shape->rows < parts.rows ? (size_t)shape->rows : parts.rows;
+    return weir__multiply(rows, parts.row_bytes, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
 /** A row's blocks of 256 threads with 8 numbers each. */
@@ -280,9 +306,46 @@ static uint32_t row_blocks(int64_t width) {
     return (uint32_t)(blocks < most ? blocks : most);
 }
 
-/** Launches `kernel` for all rows. */
-static int cached_rows(const struct weir__op_call *call, enum weir__net_kernel kernel,
-                       bool row_by_row) {
+/** Launches a kernel for rows of `pass`. */
+typedef int cached_fn(const struct weir__op_call *call, struct weir__cuda_cached *pass,
+                      uint32_t count);
+
+static int launch_keep(const struct weir__op_call *call, struct weir__cuda_cached *pass,
+                       uint32_t count) {
+    bool single = call->shape->dtype == WEIR_F32;
+    struct weir__cuda_grid grid = {
+        {row_blocks(2 * call->shape->width), count, 1}, {THREADS, 1, 1}, 0};
+    return weir__net_launch(call->stream,
+                            single ? WEIR__NET_KERNEL_attention_keep_f32
+                                   : WEIR__NET_KERNEL_attention_keep_bf16,
+                            &grid, (void *[]){pass});
+}
+
+static int launch_attend(const struct weir__op_call *call, struct weir__cuda_cached *pass,
+                         uint32_t count) {
+    bool single = call->shape->dtype == WEIR_F32;
+    pass->part_count = 1;
+    pass->parts = call->workspace;
+    for (uint32_t r = 0; r < count; r++) {
+        uint32_t own = pass->places.place[r] / WEIR__CUDA_CACHED_PART + 1;
+        if (own > pass->part_count) pass->part_count = own;
+    }
+    struct weir__cuda_grid grid = {
+        {count * pass->heads, pass->part_count, 1}, {THREADS, 1, 1}, CACHED_SHARED};
+    struct weir__cuda_grid join = {{count * pass->heads, 1, 1}, {THREADS, 1, 1}, 0};
+    int status = weir__net_launch(call->stream,
+                                  single ? WEIR__NET_KERNEL_attention_cached_f32
+                                         : WEIR__NET_KERNEL_attention_cached_bf16,
+                                  &grid, (void *[]){pass});
+    if (status != WEIR_OK || pass->part_count == 1) return status;
+    return weir__net_launch(call->stream,
+                            single ? WEIR__NET_KERNEL_attention_join_f32
+                                   : WEIR__NET_KERNEL_attention_join_bf16,
+                            &join, (void *[]){pass});
+}
+
+/** For all rows, at most so many at once. */
+static int cached_rows(const struct weir__op_call *call, cached_fn *launch, uint32_t most) {
     const struct weir__op_shape *shape = call->shape;
     size_t bytes = weir_dtype_bytes(shape->dtype), width = (size_t)shape->width;
     int status = WEIR_OK;
@@ -291,30 +354,21 @@ static int cached_rows(const struct weir__op_call *call, enum weir__net_kernel k
                                      .heads = (uint32_t)shape->heads,
                                      .size = (uint32_t)head_size(shape)};
     pass.scale = (float)(1 / sqrt((double)pass.size));
-    for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += WEIR__CUDA_PLACES) {
-        uint32_t count = take_places(call, first, &pass.places);
-        struct weir__cuda_grid keep = {
-            {row_blocks(2 * shape->width), count, 1}, {THREADS, 1, 1}, 0};
-        struct weir__cuda_grid attend = {
-            {count * pass.heads, 1, 1}, {THREADS, 1, 1}, CACHED_SHARED};
+    for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += most) {
+        uint32_t count = take_places(call, first, most, &pass.places);
         pass.qkv = (const char *)call->in[0] + (size_t)first * 3 * width * bytes;
         pass.y = (char *)call->out[0] + (size_t)first * width * bytes;
-        status =
-            weir__net_launch(call->stream, kernel, row_by_row ? &keep : &attend, (void *[]){&pass});
+        status = launch(call, &pass, count);
     }
     return status;
 }
 
 static int attention_cached(const struct weir__op_call *call) {
-    bool single = call->shape->dtype == WEIR_F32;
-    int status = cached_rows(
-        call, single ? WEIR__NET_KERNEL_attention_keep_f32 : WEIR__NET_KERNEL_attention_keep_bf16,
-        true);
+    struct parts parts;
+    int status = count_parts(call->shape, &parts);
     if (status != WEIR_OK) return status;
-    return cached_rows(call,
-                       single ? WEIR__NET_KERNEL_attention_cached_f32
-                              : WEIR__NET_KERNEL_attention_cached_bf16,
-                       false);
+    status = cached_rows(call, launch_keep, WEIR__CUDA_PLACES);
+    return status == WEIR_OK ? cached_rows(call, launch_attend, parts.rows) : status;
 }
 
 static int position_cached(const struct weir__op_call *call) {
@@ -326,7 +380,7 @@ static int position_cached(const struct weir__op_call *call) {
                                               .width = (uint64_t)shape->width};
     int status = WEIR_OK;
     for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += WEIR__CUDA_PLACES) {
-        uint32_t count = take_places(call, first, &pass.places);
+        uint32_t count = take_places(call, first, WEIR__CUDA_PLACES, &pass.places);
         struct weir__cuda_grid grid = {{row_blocks(shape->width), count, 1}, {THREADS, 1, 1}, 0};
         pass.x = (const char *)call->in[0] + (size_t)first * row_bytes;
         pass.y = (char *)call->out[0] + (size_t)first * row_bytes;

@@ -22,7 +22,11 @@ struct weir__cuda_attention {
     float scale;       /**< 1 / sqrt(size) */
 };
 
-enum { WEIR__CUDA_PLACES = 128 /**< rows of one launch: 1 KiB of its 4 KiB of parameters */ };
+enum {
+    WEIR__CUDA_PLACES = 128, /**< rows of one launch: 1 KiB of its 4 KiB of parameters */
+    WEIR__CUDA_CACHED_PART = 256, /**< places that a block takes of a row's past */
+    WEIR__CUDA_CACHED_HEAD = 2    /**< numbers of a part before the sums of its values */
+};
 
 /** Where rows stand, as in weir__places: those of one launch. */
 struct weir__cuda_places {
@@ -34,6 +38,10 @@ struct weir__cuda_cached {
     const void *qkv; /**< (rows, 3, heads, size) */
     void *y;         /**< (rows, heads, size) */
     void *cache;     /**< (sequences, table, 2, heads, size) */
+    /** (rows, heads, part_count, CACHED_HEAD + size): a part's largest score, the sum of its shares
+     * relative to that, and of those times their values. Of rows of one part nothing is here. */
+    float *parts;
+    uint32_t part_count; /**< of the row that has most */
     uint32_t table, heads, size;
     float scale; /**< 1 / sqrt(size) */
     struct weir__cuda_places places;

@@ -184,6 +184,8 @@
     X(attention_keep_bf16)                                                                         \
     X(attention_cached_f32)                                                                        \
     X(attention_cached_bf16)                                                                       \
+    X(attention_join_f32)                                                                          \
+    X(attention_join_bf16)                                                                         \
     X(position_cached_f32)                                                                         \
     X(position_cached_bf16)
 
