@@ -254,6 +254,12 @@ static const uint32_t *places_init(struct buffer *buffer, const uint32_t *from,
     return to;
 }
 
+/** Whether a kernel may read what an output had before. */
+static bool is_read(const struct kernel_case *test, int output) {
+    return (test->operands.accumulates && !test->overwrite) ||
+           test->operands.out[output].kind == OPERAND_CACHE;
+}
+
 static void memory_init(struct memory *memory, const struct kernel_case *test, size_t shift) {
     for (int i = 0; i < KERNEL_INS; i++) {
         struct operand operand = test->operands.in[i];
@@ -275,7 +281,7 @@ static void memory_init(struct memory *memory, const struct kernel_case *test, s
         enum weir_dtype dtype = dtype_of(memory, &operand);
         size_t bytes = (size_t)operand.count * weir_dtype_bytes(dtype);
         memory->outs[i] = buffer_init(&memory->out[i], bytes, shift);
-        if ((test->operands.accumulates && !test->overwrite) || operand.kind == OPERAND_CACHE)
+        if (is_read(test, i))
             to_dtype(memory->outs[i], test->old[i], operand.count, dtype);
     }
     if (!has_places(test->shape.op)) return;
@@ -354,11 +360,20 @@ static void add_buffer(struct kernel_gpu *gpu, const struct buffer *buffer) {
     kernel_gpu_add(gpu, buffer->memory, buffer->bytes);
 }
 
-static void upload(struct memory *memory) {
+static void add_blank(struct kernel_gpu *gpu, const struct buffer *buffer, bool lost) {
+    kernel_gpu_add_blank(gpu, buffer->memory, buffer->bytes, lost);
+}
+
+static void upload(const struct kernel_case *test, struct memory *memory) {
     for (int i = 0; i < KERNEL_INS; i++) add_buffer(&memory->gpu, &memory->in[i]);
-    for (int i = 0; i < KERNEL_OUTS; i++) add_buffer(&memory->gpu, &memory->out[i]);
-    add_buffer(&memory->gpu, &memory->workspace);
-    add_buffer(&memory->gpu, &memory->packed);
+    for (int i = 0; i < KERNEL_OUTS; i++) {
+        if (is_read(test, i))
+            add_buffer(&memory->gpu, &memory->out[i]);
+        else
+            add_blank(&memory->gpu, &memory->out[i], false);
+    }
+    add_blank(&memory->gpu, &memory->workspace, true);
+    add_blank(&memory->gpu, &memory->packed, true);
     kernel_gpu_upload(&memory->gpu);
 }
 
@@ -376,7 +391,7 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
     if (status != WEIR_OK) return status;
     void *workspace = buffer_init(&memory->workspace, bytes, shift);
     status = make_room_to_pack(kernel, &shape, shift, memory, &packed);
-    if (memory->gpu.device != NULL) upload(memory);
+    if (memory->gpu.device != NULL) upload(test, memory);
     for (int i = 0; i < KERNEL_INS; i++) ins[i] = there(memory, memory->ins[i]);
     struct weir__op_call call = {.shape = &shape,
                                  .state = state,

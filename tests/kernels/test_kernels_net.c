@@ -11,6 +11,7 @@
 #include "net/cuda/cuda.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define FOR_ROWS(op)                                                                               \
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++)                                     \
@@ -128,6 +129,30 @@ static void test_addresses_and_orders_change_no_bit(void) {
     }
 }
 
+/* What a kernel reads was given to it, or written by it before: every buffer has an allocation of
+ * its own, which nothing has filled. */
+static void test_buffers_apart_and_raw_change_no_bit(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    FOR_ROWS(op)
+    for (int i = 0; i < 4 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        enum kernel_backend backend = i % 2 == 0 ? KERNEL_CUDA : KERNEL_CUDA_BF16;
+        struct kernel_case test;
+        struct kernel_results together, apart;
+        kernel_case_init(&test, &shape);
+        test.overwrite = i < 2;
+        EXPECT_STATUS(kernel_run(&test, backend, 0, &together), WEIR_OK);
+        CHECK(setenv("WEIR_TEST_APART", "1", 1) == 0);
+        EXPECT_STATUS(kernel_run(&test, backend, 0, &apart), WEIR_OK);
+        unsetenv("WEIR_TEST_APART");
+        kernel_expect_same(&apart, &together, kernel_backend_name(backend));
+        kernel_results_clean_up(&together);
+        kernel_results_clean_up(&apart);
+        kernel_case_clean_up(&test);
+    }
+}
+
 WEIR_TEST_SUITE(kernels_net, TEST(every_op_has_a_row), TEST(f32_is_near_f64),
                 TEST(bf16_is_near_f64), TEST(convolutions_of_small_nets_are_near_f64),
-                TEST(addresses_and_orders_change_no_bit))
+                TEST(addresses_and_orders_change_no_bit),
+                TEST(buffers_apart_and_raw_change_no_bit))

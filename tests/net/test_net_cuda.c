@@ -17,6 +17,7 @@
 #include "net/run/net.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CASES_QUICK = 15, CASES_FULL = 40, GPUS = 2 };
@@ -132,6 +133,16 @@ static void test_bf16_has_the_same_bits_too(void) {
     if (gpu == NULL) return;
     if (!net_pipe_has_libraries()) return;
     random_cases(gpu, false, WEIR_BF16);
+}
+
+/* What a step works in is NaN until something is written there. */
+static void test_no_step_needs_memory_that_is_zero(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
+    if (gpu == NULL) return;
+    if (!net_pipe_has_libraries()) return;
+    CHECK(setenv("WEIR_RAW_MEMORY", "1", 1) == 0);
+    random_cases(gpu, false, WEIR_F32);
+    unsetenv("WEIR_RAW_MEMORY");
 }
 
 /* ---- failing calls ---- */
@@ -399,4 +410,5 @@ static void test_weights_are_packed_once_a_step(void) {
 WEIR_TEST_SUITE(net_cuda, TEST(weights_are_packed_once_a_step), TEST(bf16_has_the_same_bits_too),
                 TEST(a_failed_call_never_passes_for_success), TEST(nor_does_one_of_attention),
                 TEST(gpus_give_the_same_bits_whatever_the_pipeline),
+                TEST(no_step_needs_memory_that_is_zero),
                 TEST(gpus_and_cpus_train_one_network))
