@@ -24,7 +24,7 @@
 enum {
     THREADS = 256,
     CHUNK = WEIR__CUDA_CACHED_PART, /* places */
-    LANES = 4,       /* threads of a score */
+    LANES = 4,                      /* threads of a score */
     SCORES = CHUNK * LANES / THREADS
 };
 

@@ -6,9 +6,9 @@
  *
  * The gradient takes three launches: _clear empties the rows' lists of tokens, _link has every
  * token join its row's list, in whatever order, and count itself; _rows gives each row of the table
- * to a warp. Up to 32 tokens it puts in order. A row of more, of which there are at most M / 33, its
- * block's eight warps share once they have their own: each looks through an eighth of all indices,
- * in order. If an index is outside of the table, row 0 gets NaN.
+ * to a warp. Up to 32 tokens it puts in order. A row of more, of which there are at most M / 33,
+ * its block's eight warps share once they have their own: each looks through an eighth of all
+ * indices, in order. If an index is outside of the table, row 0 gets NaN.
  *
  * Memory: y is overwritten (=); dtable = (with rows that no token uses 0) or +=, where the sum is
  *   finished first; rows that no token uses are then left alone.
@@ -181,7 +181,7 @@ __device__ __forceinline__ void store_row(const struct weir__cuda_embedding_grad
 }
 
 /* What a block shares: its warps' tokens, and what they have of a row. */
-struct shared {
+struct block_rows {
     uint32_t tokens[WARPS][SCAN];
     float part[WARPS][32 * 8];
 };
@@ -201,7 +201,7 @@ __device__ __forceinline__ void sum_near(const struct weir__cuda_embedding_grad 
 /* A row of more. The block. */
 template <typename T, bool whole>
 __device__ __forceinline__ void sum_far(const struct weir__cuda_embedding_grad &call, uint32_t v,
-                                        uint32_t i, struct shared &shared) {
+                                        uint32_t i, struct block_rows &shared) {
     constexpr uint32_t width = chunk_width<T>;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t share = (call.count + WARPS * SCAN - 1) / (WARPS * SCAN) * SCAN;
@@ -229,7 +229,7 @@ __device__ __forceinline__ void sum_far(const struct weir__cuda_embedding_grad &
 
 template <typename T, bool whole>
 __device__ __forceinline__ void sum_rows(const struct weir__cuda_embedding_grad &call,
-                                         struct shared &shared) {
+                                         struct block_rows &shared) {
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t i = (blockIdx.y * 32 + threadIdx.x % 32) * chunk_width<T>;
     const uint64_t first = static_cast<uint64_t>(blockIdx.x) * WARPS, own = first + warp;
@@ -243,7 +243,7 @@ __device__ __forceinline__ void sum_rows(const struct weir__cuda_embedding_grad 
 
 template <typename T>
 __device__ __forceinline__ void embedding_rows(const struct weir__cuda_embedding_grad &call) {
-    __shared__ struct shared shared;
+    __shared__ struct block_rows shared;
     const bool whole =
         call.width % chunk_width<T> == 0 && is_aligned(call.dy) && is_aligned(call.dtable);
     if (whole)

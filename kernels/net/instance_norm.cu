@@ -10,12 +10,12 @@
  * Without dropout the threshold is 0, without activation the slope is 1: so ops fused with them
  * have their parts' bits. What a part would store is rounded as it would.
  *
- * Sums are pairs of floats, whose second holds what the first's roundings lost, products' too (Ogita,
- * Rump and Oishi 2005, Sum2 and Dot2): as exact as numbers of 48 bits, of which the difference for
- * the variance loses (mean / deviation)^2; of BF16 a few at a time as floats first (running). The
- * GPUs of workstations run double at 1/64 of float, so doubles are only what threads' pairs become
- * at the end. Two halves: _sums, _grad_sums sum up parts of a row's pixels; _moments, _means,
- * _weights add the parts, warps in turn, then the warps' sums in their order.
+ * Sums are pairs of floats, whose second holds what the first's roundings lost, products' too
+ * (Ogita, Rump and Oishi 2005, Sum2 and Dot2): as exact as numbers of 48 bits, of which the
+ * difference for the variance loses (mean / deviation)^2; of BF16 a few at a time as floats first
+ * (running). The GPUs of workstations run double at 1/64 of float, so doubles are only what
+ * threads' pairs become at the end. Two halves: _sums, _grad_sums sum up parts of a row's pixels;
+ * _moments, _means, _weights add the parts, warps in turn, then the warps' sums in their order.
  *
  * Memory: =; dweight, dbias = or +=. Fast if C is a multiple of 4 and pointers of 16.
  * Bytes: forward reads R x T x C numbers twice, and writes them once; gradient reads dy, x (and y)

@@ -79,9 +79,9 @@ struct weir__cuda_device {
     uint64_t in_vain_until_ns;         /**< no new base until then; under `lock` */
     struct weir__cuda_failure failure; /**< under `failure_lock`, which is taken last */
     pthread_mutex_t lock, failure_lock;
-    _Atomic size_t own_bytes;  /**< that memory_acquire gave and nobody gave back */
-    int priorities[2];         /**< of streams: least, greatest */
-    uint32_t way_count; /**< under `failure_lock`, as `ways` */
+    _Atomic size_t own_bytes; /**< that memory_acquire gave and nobody gave back */
+    int priorities[2];        /**< of streams: least, greatest */
+    uint32_t way_count;       /**< under `failure_lock`, as `ways` */
     char ways[WEIR__CUDA_WAYS_MAX][WEIR__CUDA_WAY_MAX];
     /** The engine's first, then NULL; written under `lock`, read without. */
     struct weir__cuda_modules *_Atomic sets[WEIR__CUDA_SETS_MAX];

@@ -176,8 +176,8 @@ int weir__cuda_event_time(struct weir__event *event, uint64_t *ns) {
 
 int weir__cuda_clock_new(struct weir__cuda_device *device) {
     const struct weir__cuda_driver *driver = &device->driver;
-    int result = driver->stream_create(&device->own, WEIR__CUDA_STREAM_NON_BLOCKING,
-                                       device->priorities[0]);
+    int result =
+        driver->stream_create(&device->own, WEIR__CUDA_STREAM_NON_BLOCKING, device->priorities[0]);
     int status = weir__cuda_check(device, "cuStreamCreateWithPriority", result);
     for (size_t i = 0; status == WEIR_OK && i < WEIR__COUNT_OF(device->bases); i++)
         status =

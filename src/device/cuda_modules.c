@@ -49,8 +49,8 @@ static int load(struct weir__cuda_device *device, struct weir__cuda_modules *int
  * that it has its memory before a plan is made for the rest. */
 static int load_code(struct weir__cuda_device *device, struct CUfunc_st *function) {
     int bytes = 0;
-    int result = device->driver.function_get_attribute(&bytes, WEIR__CUDA_FUNCTION_LOCAL_BYTES,
-                                                       function);
+    int result =
+        device->driver.function_get_attribute(&bytes, WEIR__CUDA_FUNCTION_LOCAL_BYTES, function);
     return weir__cuda_check(device, "cuFuncGetAttribute", result);
 }
 

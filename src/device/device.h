@@ -132,10 +132,10 @@ struct weir__device_calls {
     /** Writes what failed last on the device, in its driver's words, into `text` (capacity >= 1);
      * "" if nothing has. Optional, default: nothing to add to the status. Any thread. */
     void (*explain)(struct weir__device *device, char *text, size_t capacity);
-    /** Writes the index-th line of how its runs stand with memory, and of which ways they take, where there are several (libraries and
-     * their versions, whose attention), as "cuda:0: products: cuBLASLt 13.1.0 (libcublasLt.so.13)";
-     * false, and nothing: there are no more. Lines come as pipes are built, and stay. Optional.
-     * Any thread. */
+    /** Writes the index-th line of how its runs stand with memory, and of which ways they take,
+     * where there are several (libraries and their versions, whose attention), as "cuda:0:
+     * products: cuBLASLt 13.1.0 (libcublasLt.so.13)"; false, and nothing: there are no more. Lines
+     * come as pipes are built, and stay. Optional. Any thread. */
     bool (*tell_way)(struct weir__device *device, uint32_t index, char *text, size_t capacity);
     bool synchronous; /**< work is done when the call returns: events need not be kept */
 };

@@ -274,8 +274,8 @@ static int try_file(const struct weir__gpu_library *library,
     *opened = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*opened == NULL) return WEIR_OK;
     look_into(library, *opened, &facts);
-    int status = facts.state == WEIR__LIBRARY_FOUND ? WEIR_OK
-                                                    : refuse_version(library, &facts, error);
+    int status =
+        facts.state == WEIR__LIBRARY_FOUND ? WEIR_OK : refuse_version(library, &facts, error);
     if (status == WEIR_OK && trial != NULL)
         status = trial->serves(trial->context, *opened, &facts, error);
     if (status == WEIR_OK) return WEIR_OK;

@@ -226,7 +226,8 @@ static bool is_bad(void) {
 
 /* In the library's own words. */
 static int refuse_bad(struct weir__cuda_failure *failure) {
-    *failure = (struct weir__cuda_failure){"cudnnBackendExecute", 5000, "CUDNN_STATUS_EXECUTION_FAILED"};
+    *failure =
+        (struct weir__cuda_failure){"cudnnBackendExecute", 5000, "CUDNN_STATUS_EXECUTION_FAILED"};
     return WEIR_ERR_BACKEND;
 }
 

@@ -322,5 +322,4 @@ static void test_an_engine_that_does_not_run_is_dropped(void) {
 WEIR_TEST_SUITE(cudnn_attention, TEST(it_is_by_gpu_and_version), TEST(it_has_heads_of_some_sizes),
                 TEST(a_known_engine_must_repeat_too), TEST(the_largest_rows_decide),
                 TEST(it_goes_backward_by_a_few_rows), TEST(whichever_call_fails_nothing_is_left),
-                TEST(a_run_tells_which_call_failed),
-                TEST(an_engine_that_does_not_run_is_dropped))
+                TEST(a_run_tells_which_call_failed), TEST(an_engine_that_does_not_run_is_dropped))

@@ -175,5 +175,4 @@ static void test_instance_norm_keeps_small_deviations(void) {
 WEIR_TEST_SUITE(kernels_wide, TEST(layer_norm_of_long_rows), TEST(layer_norm_of_many_rows),
                 TEST(cross_entropy_of_many_classes), TEST(embedding_grad_of_busy_rows),
                 TEST(losses_of_many_numbers), TEST(cross_entropy_of_many_rows),
-                TEST(instance_norm_of_many_pixels),
-                TEST(instance_norm_keeps_small_deviations))
+                TEST(instance_norm_of_many_pixels), TEST(instance_norm_keeps_small_deviations))

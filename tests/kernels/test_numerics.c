@@ -393,8 +393,7 @@ static void test_attention_has_aligned_parts(void) {
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
                 TEST(rows_have_their_bits_whatever_their_number),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
-                TEST(a_plan_that_does_not_run_is_dropped),
-                TEST(a_plan_is_not_tried_without_room),
+                TEST(a_plan_that_does_not_run_is_dropped), TEST(a_plan_is_not_tried_without_room),
                 TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds),
                 TEST(a_library_has_attention_or_we_do), TEST(attention_that_fails_leaves_nothing),
                 TEST(attention_has_its_room), TEST(attention_has_aligned_parts))

@@ -114,11 +114,20 @@ static void release(void *state) {
 /** What a pipe's log says: whose it is, and for which shape. */
 static void note_way(const struct weir__op_shape *shape, struct weir_stream *stream,
                      const char *way) {
-    weir__cuda_way_note(weir__cuda_device(stream->device),
-                        "attention%s, %lld tokens, %lld heads of %lld: %s",
-                        shape->op == WEIR__OP_attention_grad ? "'s gradient" : "",
-                        (long long)shape->tokens, (long long)shape->heads,
-                        (long long)head_size(shape), way);
+    weir__cuda_way_note(
+        weir__cuda_device(stream->device), "attention%s, %lld tokens, %lld heads of %lld: %s",
+        shape->op == WEIR__OP_attention_grad ? "'s gradient" : "", (long long)shape->tokens,
+        (long long)shape->heads, (long long)head_size(shape), way);
+}
+
+/** Of `attention`, whose library is known. */
+static int plan_attention(struct own_attention *attention, const struct weir__cuda_attend *attend,
+                          struct weir_stream *stream, struct weir__cuda_failure *failure) {
+    const struct weir__cuda_library_use *use = &attention->use;
+    int status = use->calls->attention_new(use->library, attend, weir__cuda_stream(stream)->native,
+                                           &attention->plan, failure);
+    if (status != WEIR_OK) return status;
+    return weir__cuda_try_attention(use, attention->plan, attend, stream, failure);
 }
 
 /** None of it is a failure where the library only lacks it: the state is NULL then. Any other
@@ -135,10 +144,7 @@ static int prepare_librarys(const struct weir__op_shape *shape, struct weir_stre
     struct own_attention *made = weir__acquire(NULL, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->use = use;
-    status = use.calls->attention_new(use.library, &attend, weir__cuda_stream(stream)->native,
-                                      &made->plan, &failure);
-    if (status == WEIR_OK)
-        status = weir__cuda_try_attention(&use, made->plan, &attend, stream, &failure);
+    status = plan_attention(made, &attend, stream, &failure);
     if (status == WEIR_OK)
         *state = made;
     else
@@ -267,19 +273,19 @@ static uint32_t take_places(const struct weir__op_call *call, int64_t first, uin
 
 /** Parts of a past, and how many rows' have room at once: all that a launch takes, unless the
  * pasts are long. */
-struct parts {
+struct past_parts {
     uint32_t count, rows;
     size_t row_bytes; /**< 0: there is one part, which needs no room */
 };
 
-static int count_parts(const struct weir__op_shape *shape, struct parts *parts) {
+static int count_parts(const struct weir__op_shape *shape, struct past_parts *parts) {
     static const int64_t heads_most = INT32_MAX / WEIR__CUDA_PLACES;
     static const int64_t table_most = (int64_t)UINT16_MAX * WEIR__CUDA_CACHED_PART;
     static const size_t room = (size_t)16 << 20;
     if (head_size(shape) > HEAD_MAX || shape->heads > heads_most || shape->table > table_most)
         return WEIR_ERR_UNSUPPORTED;
     int64_t count = (shape->table + WEIR__CUDA_CACHED_PART - 1) / WEIR__CUDA_CACHED_PART;
-    *parts = (struct parts){.count = (uint32_t)count, .rows = WEIR__CUDA_PLACES};
+    *parts = (struct past_parts){.count = (uint32_t)count, .rows = WEIR__CUDA_PLACES};
     if (count < 2) return WEIR_OK;
     size_t numbers = (size_t)(WEIR__CUDA_CACHED_HEAD + head_size(shape)) * sizeof(float);
     if (!weir__multiply((size_t)count * (size_t)shape->heads, numbers, &parts->row_bytes))
@@ -290,7 +296,7 @@ static int count_parts(const struct weir__op_shape *shape, struct parts *parts) 
 }
 
 static int measure_cached(const struct weir__op_shape *shape, size_t *workspace) {
-    struct parts parts;
+    struct past_parts parts;
     *workspace = 0;
     int status = count_parts(shape, &parts);
     if (status != WEIR_OK) return status;
@@ -364,7 +370,7 @@ static int cached_rows(const struct weir__op_call *call, cached_fn *launch, uint
 }
 
 static int attention_cached(const struct weir__op_call *call) {
-    struct parts parts;
+    struct past_parts parts;
     int status = count_parts(call->shape, &parts);
     if (status != WEIR_OK) return status;
     status = cached_rows(call, launch_keep, WEIR__CUDA_PLACES);

@@ -23,7 +23,7 @@ struct weir__cuda_attention {
 };
 
 enum {
-    WEIR__CUDA_PLACES = 128, /**< rows of one launch: 1 KiB of its 4 KiB of parameters */
+    WEIR__CUDA_PLACES = 128,      /**< rows of one launch: 1 KiB of its 4 KiB of parameters */
     WEIR__CUDA_CACHED_PART = 256, /**< places that a block takes of a row's past */
     WEIR__CUDA_CACHED_HEAD = 2    /**< numbers of a part before the sums of its values */
 };

@@ -56,7 +56,7 @@ int weir__cublaslt_find_functions(struct weir__cublaslt *lt, struct weir_error *
     return WEIR_OK;
 }
 
-struct start {
+struct products_start {
     struct weir__cublaslt *lt;
     struct weir__cuda_device *device;
     struct weir__cuda_failure *failure;
@@ -65,7 +65,7 @@ struct start {
 /** Whether a handle is made, too. */
 static int start(void *context, void *opened, const struct weir__gpu_library_facts *facts,
                  struct weir_error *error) {
-    const struct start *start = context;
+    const struct products_start *start = context;
     struct weir__cublaslt *lt = start->lt;
     lt->library = opened;
     int status = weir__cublaslt_find_functions(lt, error);
@@ -83,10 +83,10 @@ int weir__cublaslt_open(struct weir__cuda_device *device, void **products,
                         struct weir__cuda_failure *failure, struct weir_error *error) {
     struct weir__cublaslt *lt = weir__acquire(NULL, 1, sizeof *lt);
     if (lt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    struct start context = {lt, device, failure};
+    struct products_start context = {lt, device, failure};
     const struct weir__gpu_library_trial trial = {start, &context};
-    int status = weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &trial, &lt->library,
-                                        error);
+    int status =
+        weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &trial, &lt->library, error);
     if (status == WEIR_OK)
         *products = lt;
     else

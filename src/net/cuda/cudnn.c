@@ -96,15 +96,16 @@ int weir__cudnn_check(struct weir__cudnn *cudnn, int driver_version, struct weir
     if (status != WEIR_OK) return status;
     size_t major = cudnn->get_cuda_version() / 1000, driver = (size_t)driver_version / 1000;
     if (major > driver)
-        return weir__fail(error, WEIR_ERR_UNSUPPORTED,
-                          "this cuDNN is one for CUDA %zu, and the driver one for CUDA %zu: install "
-                          "cuDNN for CUDA %zu, such as PyPI's nvidia-cudnn-cu%zu, or update the "
-                          "driver",
-                          major, driver, driver, driver);
+        return weir__fail(
+            error, WEIR_ERR_UNSUPPORTED,
+            "this cuDNN is one for CUDA %zu, and the driver one for CUDA %zu: install "
+            "cuDNN for CUDA %zu, such as PyPI's nvidia-cudnn-cu%zu, or update the "
+            "driver",
+            major, driver, driver, driver);
     return weir__cudnn_need_products(major, dlsym(cudnn->library, "cudnnGetCudartVersion"), error);
 }
 
-struct start {
+struct cudnn_start {
     struct weir__cudnn *cudnn;
     struct weir__cuda_failure *failure;
 };
@@ -112,7 +113,7 @@ struct start {
 /** Whether a handle is made, too. */
 static int start(void *context, void *opened, const struct weir__gpu_library_facts *facts,
                  struct weir_error *error) {
-    const struct start *start = context;
+    const struct cudnn_start *start = context;
     struct weir__cudnn *cudnn = start->cudnn;
     void *handle = NULL;
     cudnn->library = opened;
@@ -132,9 +133,8 @@ static int start(void *context, void *opened, const struct weir__gpu_library_fac
 static void name_versions(struct weir__cudnn *cudnn) {
     struct weir__gpu_library_facts compiler;
     weir__gpu_library_find(weir__gpu_library_named("NVRTC"), &compiler);
-    snprintf(cudnn->versions, sizeof cudnn->versions,
-             "driver %d, cuDNN %zu of CUDA %zu, NVRTC %s", cudnn->device->driver.version,
-             cudnn->get_version(), cudnn->get_cuda_version(),
+    snprintf(cudnn->versions, sizeof cudnn->versions, "driver %d, cuDNN %zu of CUDA %zu, NVRTC %s",
+             cudnn->device->driver.version, cudnn->get_version(), cudnn->get_cuda_version(),
              compiler.version[0] != '\0' ? compiler.version : "none");
 }
 
@@ -169,12 +169,12 @@ int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
     struct weir__cudnn *cudnn = weir__acquire(NULL, 1, sizeof *cudnn);
     if (cudnn == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = WEIR_ERR_SYSTEM;
-    struct start context = {cudnn, failure};
+    struct cudnn_start context = {cudnn, failure};
     const struct weir__gpu_library_trial trial = {start, &context};
     cudnn->device = device;
     if (pthread_mutex_init(&cudnn->lock, NULL) != 0) goto fail_lock;
-    status = weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &trial, &cudnn->library,
-                                    error);
+    status =
+        weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &trial, &cudnn->library, error);
     if (status != WEIR_OK) goto fail_library;
     if ((status = name_gpu(cudnn, failure)) != WEIR_OK) goto fail_gpu;
     weir__cache_find(cudnn->folder);

@@ -215,7 +215,7 @@ struct weir__cudnn {
     /** A descriptor of a GPU that is not here: plans are made for it, without a handle, to be
      * looked at; NULL: for the handle's. The owner's. */
     void *described;
-    int capability;                      /**< 90: 9.0 */
+    int capability;     /**< 90: 9.0 */
     char gpu[160];      /**< what a plan fits, but for the shape … */
     char versions[128]; /**< … and the driver's, the library's and its compiler's versions */
     char folder[WEIR__CACHE_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */

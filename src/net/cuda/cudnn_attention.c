@@ -80,9 +80,9 @@ static int find_plan(const struct weir__cudnn *cudnn, void *handle,
     } else if (result == 0) {
         const struct weir__cudnn_engine engine = ordered_engine(cudnn);
         bool dropped = weir__cudnn_is_dropped(cudnn, &shape, weir__cudnn_settings(&engine));
-        result = dropped ? WEIR__CUDNN_NOT_SUPPORTED
-                         : weir__cudnn_plan_of(cudnn, handle, wish.own, &engine, workspace_max,
-                                               plan);
+        result = dropped
+                     ? WEIR__CUDNN_NOT_SUPPORTED
+                     : weir__cudnn_plan_of(cudnn, handle, wish.own, &engine, workspace_max, plan);
     }
     weir__cudnn_graph_clean_up(&own);
     weir__cudnn_graph_clean_up(&largest);

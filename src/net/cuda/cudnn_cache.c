@@ -2,8 +2,8 @@
 /*
  * Plans on disk, for making one can take a second of heuristics and compiling: a file for each, of
  * one line that says for what it is (format, GPU, versions, shape), one with the length and
- * a hash of the rest and which engine it is of, and the library's own JSON. What does not begin and end as it should is no
- * plan: it is passed over and written anew.
+ * a hash of the rest and which engine it is of, and the library's own JSON. What does not begin and
+ * end as it should is no plan: it is passed over and written anew.
  */
 #include "io/file.h"
 #include "net/cuda/cudnn.h"
@@ -152,8 +152,8 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__
 /** A file of its own, without a plan. */
 static void key_of_dropped(const struct weir__cudnn_key *shape, uint64_t settings,
                            struct weir__cudnn_key *key) {
-    int length = snprintf(key->text, sizeof key->text, "%s: never %016" PRIx64, shape->text,
-                          settings);
+    int length =
+        snprintf(key->text, sizeof key->text, "%s: never %016" PRIx64, shape->text, settings);
     assert(length < (int)sizeof key->text);
 }
 

@@ -111,6 +111,14 @@ static void release_linear(void *state) {
     weir__release(NULL, product, 1, sizeof *product);
 }
 
+static int plan_matmul(struct cuda_product *product, const struct weir__cuda_matmul *matmul,
+                       struct weir_stream *stream, struct weir__cuda_failure *failure) {
+    const struct weir__cuda_library_use *use = &product->use;
+    int status = use->calls->matmul_new(use->library, matmul, &product->plan, failure);
+    if (status != WEIR_OK) return status;
+    return weir__cuda_try_matmul(use, product->plan, matmul, stream, failure);
+}
+
 static int prepare_linear(const struct weir__op_shape *shape, struct weir_stream *stream,
                           void **state) {
     struct weir__cuda_matmul matmul;
@@ -121,10 +129,7 @@ static int prepare_linear(const struct weir__op_shape *shape, struct weir_stream
     if (status != WEIR_OK) return status;
     status = product_new(WEIR__CUDA_PRODUCTS, stream, &product);
     if (status != WEIR_OK) return status;
-    status =
-        product->use.calls->matmul_new(product->use.library, &matmul, &product->plan, &failure);
-    if (status == WEIR_OK)
-        status = weir__cuda_try_matmul(&product->use, product->plan, &matmul, stream, &failure);
+    status = plan_matmul(product, &matmul, stream, &failure);
     status = settle(stream, status, &failure);
     if (status == WEIR_OK)
         *state = product;

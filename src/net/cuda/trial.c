@@ -6,7 +6,7 @@ enum { ALIGNMENT = 256, SPARE = 64 << 20 /* left for what a first run takes */ }
 /* ---- memory ---- */
 
 /** One plan's. */
-struct trial {
+struct plan_trial {
     struct weir_stream *stream;
     char *operand; /**< for each of them; NULL: there is no room */
     void *workspace;
@@ -23,12 +23,12 @@ static int fill(struct weir_stream *stream, void *memory, size_t bytes) {
 
 /** End it in any case. */
 static int begin(struct weir_stream *stream, size_t operand, size_t workspace,
-                 struct trial *trial) {
+                 struct plan_trial *trial) {
     struct weir__device *device = stream->device;
     struct weir__cuda_room room;
     size_t bytes, needed;
     void *memory = NULL;
-    *trial = (struct trial){.stream = stream};
+    *trial = (struct plan_trial){.stream = stream};
     int status = weir__cuda_memory_room(device, &room);
     if (status != WEIR_OK) return status;
     bool fits = weir__round_up(operand, ALIGNMENT, &operand) &&
@@ -47,7 +47,7 @@ static int begin(struct weir_stream *stream, size_t operand, size_t workspace,
     return fill(stream, memory, bytes);
 }
 
-static int end(const struct trial *trial, int status) {
+static int end(const struct plan_trial *trial, int status) {
     struct weir__device *device = trial->stream->device;
     if (trial->operand == NULL) return status;
     if (status != WEIR_OK) (void)device->calls->stream_finish(trial->stream); /* what is given */
@@ -56,7 +56,7 @@ static int end(const struct trial *trial, int status) {
 }
 
 /** How what was run ended. */
-static int finish(const struct trial *trial, int status) {
+static int finish(const struct plan_trial *trial, int status) {
     int finished = trial->stream->device->calls->stream_finish(trial->stream);
     return status == WEIR_OK ? finished : status;
 }
@@ -104,7 +104,7 @@ int weir__cuda_try_matmul(const struct weir__cuda_library_use *use, const void *
                           struct weir__cuda_failure *failure) {
     size_t input = weir_dtype_bytes(of->input), output = weir_dtype_bytes(of->output), workspace;
     size_t operand = larger(count(input, of->m, of->k, 1, 1), count(input, of->k, of->n, 1, 1));
-    struct trial trial;
+    struct plan_trial trial;
     if (of->m == 0 || of->n == 0 || of->k == 0) return WEIR_OK;
     int status = weir__cuda_matmul_workspace(of, &workspace);
     if (status != WEIR_OK) return status;
@@ -138,7 +138,7 @@ static size_t convolution_operand(const struct weir__cuda_convolution *of) {
 int weir__cuda_try_convolution(const struct weir__cuda_library_use *use, void *plan,
                                const struct weir__cuda_convolution *of, struct weir_stream *stream,
                                struct weir__cuda_failure *failure) {
-    struct trial trial;
+    struct plan_trial trial;
     size_t workspace;
     if (of->rows == 0) return WEIR_OK;
     int status = weir__cuda_convolution_workspace(of, &workspace);
@@ -164,7 +164,7 @@ int weir__cuda_try_attention(const struct weir__cuda_library_use *use, void *pla
                              const struct weir__cuda_attend *of, struct weir_stream *stream,
                              struct weir__cuda_failure *failure) {
     struct weir__cuda_attend_room room;
-    struct trial trial;
+    struct plan_trial trial;
     if (of->rows == 0) return WEIR_OK;
     int status = weir__cuda_attend_room(of, &room);
     if (status != WEIR_OK) return status;
