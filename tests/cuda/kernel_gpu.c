@@ -51,7 +51,8 @@ static void upload_apart(struct kernel_gpu *gpu) {
         CHECK_OK(calls->memory_acquire(gpu->device, apart_bytes(bytes), &memory));
         gpu->buffers[i].memory = memory;
         if (!gpu->buffers[i].blank)
-            CHECK_OK(calls->copy(gpu->stream, memory, gpu->staging + gpu->buffers[i].offset, bytes));
+            CHECK_OK(
+                calls->copy(gpu->stream, memory, gpu->staging + gpu->buffers[i].offset, bytes));
     }
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * A GPU's twin of a test's buffers: all in one allocation, each between bytes that must not change.
- * Where the environment has WEIR_TEST_APART each is an allocation of its own, and what a kernel must
- * not read holds nothing that was ever written: so memcheck sees what lies beside a buffer, and
- * initcheck what is read too early, which both miss in one allocation that is filled.
+ * Where the environment has WEIR_TEST_APART each is an allocation of its own, and what a kernel
+ * must not read holds nothing that was ever written: so memcheck sees what lies beside a buffer,
+ * and initcheck what is read too early, which both miss in one allocation that is filled.
  */
 #ifndef WEIR_TESTS_KERNEL_GPU_H
 #define WEIR_TESTS_KERNEL_GPU_H

@@ -686,8 +686,8 @@ static void test_a_clock_that_was_set_begins_anew(void) {
 }
 
 WEIR_TEST_SUITE(
-    cuda_device, TEST(a_gpu_opens_by_name_and_leaves_nothing), TEST(only_enter_changes_the_threads_context),
-    TEST(memory_is_aligned_and_zero_once_touched),
+    cuda_device, TEST(a_gpu_opens_by_name_and_leaves_nothing),
+    TEST(only_enter_changes_the_threads_context), TEST(memory_is_aligned_and_zero_once_touched),
     TEST(too_little_memory_is_told_in_the_drivers_words), TEST(no_memory_of_the_host_is_told),
     TEST(a_copy_delivers_what_its_source_has_when_its_turn_comes),
     TEST(an_event_never_recorded_counts_as_done), TEST(a_kernel_runs_on_the_stream),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: a GPU tells how its runs stand with memory and which ways they take, and prefers streams for
- * copies. Method: the fake driver, which counts both.
+ * Goal: a GPU tells how its runs stand with memory and which ways they take, and prefers streams
+ * for copies. Method: the fake driver, which counts both.
  */
 #include "harness.h"
 #include "cuda/fake_gpu.h"

@@ -281,8 +281,7 @@ static void memory_init(struct memory *memory, const struct kernel_case *test, s
         enum weir_dtype dtype = dtype_of(memory, &operand);
         size_t bytes = (size_t)operand.count * weir_dtype_bytes(dtype);
         memory->outs[i] = buffer_init(&memory->out[i], bytes, shift);
-        if (is_read(test, i))
-            to_dtype(memory->outs[i], test->old[i], operand.count, dtype);
+        if (is_read(test, i)) to_dtype(memory->outs[i], test->old[i], operand.count, dtype);
     }
     if (!has_places(test->shape.op)) return;
     memory->places.sequence = places_init(&memory->sequence, test->sequence, test);
@@ -360,20 +359,17 @@ static void add_buffer(struct kernel_gpu *gpu, const struct buffer *buffer) {
     kernel_gpu_add(gpu, buffer->memory, buffer->bytes);
 }
 
-static void add_blank(struct kernel_gpu *gpu, const struct buffer *buffer, bool lost) {
-    kernel_gpu_add_blank(gpu, buffer->memory, buffer->bytes, lost);
-}
-
 static void upload(const struct kernel_case *test, struct memory *memory) {
     for (int i = 0; i < KERNEL_INS; i++) add_buffer(&memory->gpu, &memory->in[i]);
     for (int i = 0; i < KERNEL_OUTS; i++) {
+        const struct buffer *out = &memory->out[i];
         if (is_read(test, i))
-            add_buffer(&memory->gpu, &memory->out[i]);
+            add_buffer(&memory->gpu, out);
         else
-            add_blank(&memory->gpu, &memory->out[i], false);
+            kernel_gpu_add_blank(&memory->gpu, out->memory, out->bytes, false);
     }
-    add_blank(&memory->gpu, &memory->workspace, true);
-    add_blank(&memory->gpu, &memory->packed, true);
+    kernel_gpu_add_blank(&memory->gpu, memory->workspace.memory, memory->workspace.bytes, true);
+    kernel_gpu_add_blank(&memory->gpu, memory->packed.memory, memory->packed.bytes, true);
     kernel_gpu_upload(&memory->gpu);
 }
 

@@ -154,5 +154,4 @@ static void test_buffers_apart_and_raw_change_no_bit(void) {
 
 WEIR_TEST_SUITE(kernels_net, TEST(every_op_has_a_row), TEST(f32_is_near_f64),
                 TEST(bf16_is_near_f64), TEST(convolutions_of_small_nets_are_near_f64),
-                TEST(addresses_and_orders_change_no_bit),
-                TEST(buffers_apart_and_raw_change_no_bit))
+                TEST(addresses_and_orders_change_no_bit), TEST(buffers_apart_and_raw_change_no_bit))

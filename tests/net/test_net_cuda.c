@@ -410,5 +410,4 @@ static void test_weights_are_packed_once_a_step(void) {
 WEIR_TEST_SUITE(net_cuda, TEST(weights_are_packed_once_a_step), TEST(bf16_has_the_same_bits_too),
                 TEST(a_failed_call_never_passes_for_success), TEST(nor_does_one_of_attention),
                 TEST(gpus_give_the_same_bits_whatever_the_pipeline),
-                TEST(no_step_needs_memory_that_is_zero),
-                TEST(gpus_and_cpus_train_one_network))
+                TEST(no_step_needs_memory_that_is_zero), TEST(gpus_and_cpus_train_one_network))

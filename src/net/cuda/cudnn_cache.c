@@ -152,9 +152,8 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__
 /** A file of its own, without a plan. */
 static void key_of_dropped(const struct weir__cudnn_key *shape, uint64_t settings,
                            struct weir__cudnn_key *key) {
-    int length =
-        snprintf(key->text, sizeof key->text, "%s: never %016" PRIx64, shape->text, settings);
-    assert(length < (int)sizeof key->text);
+    snprintf(key->text, sizeof key->text, "%s: never %016" PRIx64, shape->text, settings);
+    assert(strlen(key->text) + 1 < sizeof key->text);
 }
 
 void weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,

@@ -33,8 +33,8 @@ static void release(struct weir__worker *worker, void *memory, size_t bytes, boo
 }
 
 /* What a step works in need not be zero. For tests of that a GPU's is left as it comes where the
- * environment has WEIR_RAW_MEMORY: what is read before it was written is NaN on the fake driver, and
- * seen by initcheck on a real one. */
+ * environment has WEIR_RAW_MEMORY: what is read before it was written is NaN on the fake driver,
+ * and seen by initcheck on a real one. */
 static bool is_left_raw(const struct weir__worker *worker) {
     return !worker->device->calls->synchronous && getenv("WEIR_RAW_MEMORY") != NULL;
 }
