@@ -173,10 +173,12 @@ static void test_indices_are_looked_at_before_the_step_wherever_their_stage_is(v
 static const char whole_lt[] =
     "unsigned long cublasLtGetVersion(void) { return 130000; } "
     "const char *cublasLtGetStatusName(int s) { return 0; } " WEIR__CUBLASLT_CALL_MAP(STUB);
-static const char whole_dnn[] =
-    "unsigned long cudnnGetVersion(void) { return 91801; } "
-    "unsigned long cudnnGetCudartVersion(void) { return 99000; } "
-    "const char *cudnnGetErrorString(int s) { return 0; } " WEIR__CUDNN_CALL_MAP(STUB);
+#define WHOLE_DNN_OF(cuda)                                                                         \
+    "unsigned long cudnnGetVersion(void) { return 91801; } "                                       \
+    "unsigned long cudnnGetCudartVersion(void) { return " cuda "; } "                              \
+    "const char *cudnnGetErrorString(int s) { return 0; } " WEIR__CUDNN_CALL_MAP(STUB)
+static const char early_dnn[] = WHOLE_DNN_OF("9000");
+static const char late_dnn[] = WHOLE_DNN_OF("14000");
 #undef STUB
 
 /* A library of that source, as FOLDER/NAME; its path stays. */
@@ -282,13 +284,16 @@ static void test_a_library_that_is_missing_or_old_is_named_before_the_pipe_is_bu
     weir_model_destroy(model);
 }
 
-/* The newest is refused where it lacks a function, and cuDNN without its own CUDA's cuBLASLt. */
+/* The newest is refused where it lacks a function, and cuDNN without its own CUDA's cuBLASLt, or
+ * where that CUDA is newer than the driver's. */
 static void test_a_library_that_cannot_be_used_is_named_before_the_pipe_is_built(void) {
     static const char *const no_name = "this cuBLASLt is incomplete: it has no "
                                        "cublasLtGetStatusName: install it anew";
     static const char *const no_cuda = "this cuDNN is incomplete: it has no cudnnGetCudartVersion";
-    static const char *const no_lt = "cuDNN is one for CUDA 99 and needs libcublasLt.so.99, which "
-                                     "is not found: install libcublas of CUDA 99";
+    static const char *const no_lt = "cuDNN is one for CUDA 9 and needs libcublasLt.so.9, which "
+                                     "is not found: install libcublas of CUDA 9";
+    static const char *const late = "this cuDNN is one for CUDA 14, and the driver one for CUDA 13: "
+                                    "install cuDNN for CUDA 13, such as PyPI's nvidia-cudnn-cu13";
     const struct weir_fake_cuda_control *gpu = unmarked_gpus();
     if (gpu == NULL) return;
     const char *folder = test_temporary_directory();
@@ -299,8 +304,10 @@ static void test_a_library_that_cannot_be_used_is_named_before_the_pipe_is_built
     CHECK(setenv("WEIR_CUDNN", made, 1) == 0);
     expect_missing(gpu, model, on_gpus, WEIR_ERR_UNSUPPORTED, (const char *[]){no_name, no_cuda});
     CHECK(setenv("WEIR_CUBLASLT", build_library(folder, "whole_lt.so", whole_lt), 1) == 0);
-    CHECK(setenv("WEIR_CUDNN", build_library(folder, "whole_dnn.so", whole_dnn), 1) == 0);
+    CHECK(setenv("WEIR_CUDNN", build_library(folder, "early_dnn.so", early_dnn), 1) == 0);
     expect_missing(gpu, model, on_gpus, WEIR_ERR_NOT_FOUND, (const char *[]){no_lt, NULL});
+    CHECK(setenv("WEIR_CUDNN", build_library(folder, "late_dnn.so", late_dnn), 1) == 0);
+    expect_missing(gpu, model, on_gpus, WEIR_ERR_UNSUPPORTED, (const char *[]){late, NULL});
     weir_model_destroy(model);
 }
 
