@@ -292,8 +292,9 @@ static void test_a_library_that_cannot_be_used_is_named_before_the_pipe_is_built
     static const char *const no_cuda = "this cuDNN is incomplete: it has no cudnnGetCudartVersion";
     static const char *const no_lt = "cuDNN is one for CUDA 9 and needs libcublasLt.so.9, which "
                                      "is not found: install libcublas of CUDA 9";
-    static const char *const late = "this cuDNN is one for CUDA 14, and the driver one for CUDA 13: "
-                                    "install cuDNN for CUDA 13, such as PyPI's nvidia-cudnn-cu13";
+    static const char *const late =
+        "this cuDNN is one for CUDA 14, and the driver one for CUDA 13: "
+        "install cuDNN for CUDA 13, such as PyPI's nvidia-cudnn-cu13";
     const struct weir_fake_cuda_control *gpu = unmarked_gpus();
     if (gpu == NULL) return;
     const char *folder = test_temporary_directory();
