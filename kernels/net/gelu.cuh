@@ -36,8 +36,8 @@ template <bool by_tanh> __device__ __forceinline__ float gelu_slope_exact(float 
 }
 
 /* (1 + tanh(inner)) / 2 = 1 / (1 + exp(-2 inner)). tanh.approx would be one special instruction
- * instead of two, but it is within 2^-11 of numbers near -1: of the sum with 1 nothing would be left
- * where x is below -3, of which BF16 keeps eight bits. */
+ * instead of two, but it is within 2^-11 of numbers near -1: of the sum with 1 nothing would be
+ * left where x is below -3, of which BF16 keeps eight bits. */
 __device__ __forceinline__ float gelu_share(float x, float square) {
     constexpr float by = -2.0f * gelu::root_2_pi * gelu::log2_e;
     return inverse_fast(1.0f + exp2_fast(x * fmaf(by * gelu::cubic, square, by)));
