@@ -89,6 +89,8 @@ pub fn build(b: *Build) void {
     const bench_gpu = b.step("bench-gpu", "Run the benches of GPUs; topics and options after --");
     const portable_help = "Gather programs and libraries for machines without Zig or packages";
     const portable = b.step("portable", portable_help);
+    const first_help = "Learn all of this machine's GPU: see build/portable/run; -- --fake";
+    const first_contact = b.step("first-contact", first_help);
     const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
     const install_help = "Install weir, its completion and its man pages into ~/.local, or -- DIR";
     const install_user = b.step("install-user", install_help);
@@ -132,7 +134,9 @@ pub fn build(b: *Build) void {
     asan.dependOn(runAddressSanitizer(b));
     kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
     test_gpu.dependOn(runOnGpu(b, options, libraries));
-    portable.dependOn(makePortable(b, options));
+    const folder = makePortable(b, options);
+    portable.dependOn(&folder.step);
+    first_contact.dependOn(runHere(b, portable_folder.runAll(b, folder)));
     install_user.dependOn(installForUser(b));
     fuzz.dependOn(runFuzzers(b));
     commands.dependOn(writeCompileCommands(b));
@@ -478,12 +482,12 @@ fn addCommit(b: *Build, program: *Compile) void {
     program.root_module.addCSourceFile(.{ .file = b.addWriteFiles().add("build_commit.c", text) });
 }
 
-fn makePortable(b: *Build, options: Options) *Step {
+fn makePortable(b: *Build, options: Options) *Run {
     var own = options;
     own.target = b.resolveTargetQuery(levels.baseline(b));
     own.portable = true;
     const libraries = addLibraries(b, own);
-    const run = portable_folder.gather(b, .{
+    return portable_folder.gather(b, .{
         .weir = addCommand(b, own, libraries),
         .tests = addTestProgram(b, own, libraries),
         .bench = addBench(b, own, libraries),
@@ -491,7 +495,6 @@ fn makePortable(b: *Build, options: Options) *Step {
         .fake = addFakeCuda(b, own),
         .managed = addManagedCuda(b, own),
     });
-    return runHere(b, run);
 }
 
 // ---- steps that run something ------------------------------------------------------------------

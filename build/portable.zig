@@ -23,6 +23,8 @@ fn addRpathTool(b: *Build) *Compile {
 pub fn gather(b: *Build, programs: Programs, libraries: Libraries) *Run {
     const run = b.addSystemCommand(&.{ "sh", "build/portable.sh" });
     run.setName("portable");
+    run.setCwd(b.path(""));
+    run.stdio = .inherit;
     run.addDirectoryArg2(b.graph.path(.install_prefix, "portable"), .{ .make_absolute = true });
     run.addArtifactArg(addRpathTool(b));
     for ([_]*Compile{ programs.weir, programs.tests, programs.bench }) |program| {
@@ -32,5 +34,17 @@ pub fn gather(b: *Build, programs: Programs, libraries: Libraries) *Run {
     run.addArg("--");
     run.addArtifactArg(libraries.fake);
     run.addArtifactArg(libraries.managed);
+    return run;
+}
+
+/// Its own program that runs all of it.
+pub fn runAll(b: *Build, folder: *Run) *Run {
+    const run = b.addSystemCommand(&.{"sh"});
+    run.setName("first-contact");
+    run.addFileArg2(b.graph.path(.install_prefix, "portable/run"), .{ .make_absolute = true });
+    run.addArgs(&.{ "first-contact", "--into" });
+    const results = b.graph.path(.install_prefix, "first-contact");
+    run.addDirectoryArg2(results, .{ .make_absolute = true });
+    run.step.dependOn(&folder.step);
     return run;
 }

@@ -85,6 +85,7 @@ static int survey(const struct weir__cuda_driver *driver, struct weir__gpus *gpu
                           weir__cuda_text(driver, call, result, text, sizeof text));
     }
     gpus->count = count;
+    gpus->fake = driver->fake;
     gpus->version = driver->version;
     return WEIR_OK;
 }

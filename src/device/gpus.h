@@ -23,6 +23,7 @@ struct weir__gpus {
     uint32_t count;  /**< at most WEIR__GPUS_MAX; further ones are left out */
     int32_t version; /**< of CUDA that the driver is for: 1000 * major + 10 * minor */
     bool kernels;    /**< this build has CUDA kernels */
+    bool fake;       /**< the driver is the tests', which brings kernels and libraries of its own */
     struct weir__gpu gpu[WEIR__GPUS_MAX];
 };
 

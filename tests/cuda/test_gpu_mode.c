@@ -180,34 +180,101 @@ static bool make_folder(const char *folder) {
         output, sizeof output,
         "cd %s && mkdir bin lib && ln -s '%s/bin/weir' bin/weir && ln -s '%s' bin/weir_bench && "
         "ln -s /proc/%d/exe bin/weir_tests && ln -s '%s' lib/libweir_managed_cuda.so && "
-        "cp \"$OLDPWD/build/portable/run\" \"$OLDPWD/build/compute_sanitizer.sh\" . && "
+        "ln -s '%s' lib/libweir_fake_cuda.so && mkdir peers && cp \"$OLDPWD\"/bench/peers/*.py "
+        "peers && "
+        "cp \"$OLDPWD/build/portable/run\" \"$OLDPWD/build/portable/README\" "
+        "\"$OLDPWD/build/compute_sanitizer.sh\" . && "
         "printf '#!/bin/sh\\nexit 9\\n' >finds && chmod +x finds",
-        folder, test_install_prefix(), test_bench(), (int)getpid(), test_managed_cuda_path());
+        folder, test_install_prefix(), test_bench(), (int)getpid(), test_managed_cuda_path(),
+        test_fake_cuda_path());
     return EXPECT_EQ_STR(output, "") && EXPECT_EQ_INT(code, 0);
 }
 
-static void test_a_portable_folder_runs_everything(void) {
+/* Whether there is all that such a folder holds; skips the test where there is not. */
+#define NEED_FOLDER()                                                                              \
+    do {                                                                                           \
+        if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");             \
+        if (test_managed_cuda_path() == NULL) SKIP("managed memory's library was not built");      \
+        if (test_bench() == NULL || test_install_prefix() == NULL) SKIP("not all is installed");   \
+        if (access("build/portable/run", R_OK) != 0) SKIP("the project's folder is not here");     \
+    } while (0)
+
+/* Exit status of a folder's `run`; what it prints, and then its summary, is in `output`. */
+static int run_folder(const char *environment, const char *arguments) {
     const char *folder = test_temporary_directory();
-    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
-    if (test_managed_cuda_path() == NULL) SKIP("the library of managed memory was not built");
-    if (test_bench() == NULL || test_install_prefix() == NULL) SKIP("not all is installed");
-    if (access("build/portable/run", R_OK) != 0) SKIP("the project's folder is not here");
+    if (!EXPECT(folder != NULL) || !make_folder(folder)) return -1;
+    return test_shell(output, sizeof output,
+                      "cd %s && env %s sh run %s; r=$?; ls results; cat results/summary.md; "
+                      "exit $r",
+                      folder, environment, arguments);
+}
+
+static void test_a_portable_folder_runs_everything(void) {
+    NEED_FOLDER();
+    CHECK_EQ_INT(run_folder("WEIR_CUDA_DRIVER=/none", ""), 1);
+    CHECK_CONTAINS(output, "# First contact: no GPU");
+    CHECK_CONTAINS(output, "GPUs        none: WEIR_CUDA_DRIVER names a library that does not open");
+    int code = run_folder("COMPUTE_SANITIZER=./finds WEIR_TEST_PARTS=cuda_device PYTHON=/none",
+                          "first-contact --fake doctor train cuda_device gradients sanitizer "
+                          "gpu-copy gpu-gpt2");
+    CHECK_EQ_INT(code, 1);
+    static const char *const words[] = {"train bf16                   held",
+                                        "tests cuda_device            held",
+                                        "sanitizer racecheck          **failed**, exit 9",
+                                        "bench gpu-gpt2               held",
+                                        "fake-gpu-0-20",
+                                        "# First contact: Fake GPU 0",
+                                        "| gradients | skipped: there is no /none |",
+                                        "| gpu-copy/",
+                                        " | at least 0.95 |"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) CHECK_CONTAINS(output, words[i]);
+}
+
+/* Each fault with the step that has to find it, and the words by which the summary names it. */
+static void test_a_summary_names_what_failed(void) {
+    static const struct {
+        const char *fault, *step, *words;
+    } planted[] = {
+        {"image", "train f32", "UNSUPPORTED_PTX_VERSION"},
+        {"library", "train f32", "cuBLASLt: not found"},
+        {"plan", "train f32", "linear failed: a numerical library"},
+        {"weir_copy", "tests kernels_cuda", "FAIL kernels_cuda/copy_moves_any_bytes"},
+    };
+    char environment[64], wanted[64];
+    NEED_FOLDER();
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+        snprintf(environment, sizeof environment, "WEIR_FAKE_CUDA_FAULT=%s", planted[i].fault);
+        snprintf(wanted, sizeof wanted, "### %s: **failed**, exit ", planted[i].step);
+        EXPECT_EQ_INT(run_folder(environment, "--fake doctor f32 kernels_cuda"), 1);
+        EXPECT_CONTAINS(output, wanted);
+        const char *faults = strstr(output, "## What did not hold");
+        EXPECT(faults != NULL && strstr(faults, planted[i].words) != NULL);
+        if (test_has_failed()) puts(output);
+    }
+    CHECK_EQ_INT(run_folder("WEIR_FAKE_CUDA_FAULT=none", "--fake doctor f32 kernels_cuda"), 0);
+    CHECK_CONTAINS(output, "Nothing that ran.");
+}
+
+/* A command that ends by a signal, or never. */
+static void test_a_summary_survives_crashes_and_what_hangs(void) {
+    const char *folder = test_temporary_directory();
+    NEED_FOLDER();
     CHECK(folder != NULL && make_folder(folder));
-    int code =
-        test_shell(output, sizeof output, "cd %s && WEIR_CUDA_DRIVER=/none sh run out", folder);
+    int code = test_shell(
+        output, sizeof output,
+        "cd %s && mv bin/weir bin/own && cat >bin/weir <<'END'\n"
+        "#!/bin/sh\n"
+        "[ $1 != train ] || kill -SEGV $$\n"
+        "[ $1 != profile ] || exec sleep 60\n"
+        "exec \"${0%%/*}/own\" \"$@\"\n"
+        "END\n"
+        "chmod +x bin/weir && sh run --fake --limit 10 doctor f32 profile kernels_cuda; r=$?; "
+        "cat results/summary.md; exit $r",
+        folder);
     CHECK_EQ_INT(code, 1);
-    CHECK_CONTAINS(output, "nothing was tested on a GPU");
-    code = test_shell(output, sizeof output,
-                      "cd %s && WEIR_CUDA_DRIVER='%s' COMPUTE_SANITIZER=$PWD/finds "
-                      "WEIR_TEST_PARTS=cuda_device sh run --quick out; r=$?; ls out; exit $r",
-                      folder, test_fake_cuda_path());
-    CHECK_EQ_INT(code, 1);
-    CHECK_CONTAINS(output, "test-gpu               passed");
-    CHECK_CONTAINS(output, "test-gpu racecheck     FAILED, exit 9");
-    CHECK_CONTAINS(output, "bench-gpu              passed");
-    CHECK_CONTAINS(output, "bench-gpu gpt2         passed");
-    CHECK_CONTAINS(output, "bench-gpu unet         passed");
-    CHECK_CONTAINS(output, "fake-gpu-0-20");
+    CHECK_CONTAINS(output, "| train f32 | **crashed**, signal 11 |");
+    CHECK_CONTAINS(output, "| profile unet | **did not end** in 10 s |");
+    CHECK_CONTAINS(output, "| tests kernels_cuda | held |");
 }
 
 WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
@@ -215,4 +282,5 @@ WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
                 TEST(pipes_of_host_functions_run_on_managed_memory),
                 TEST(a_missing_sanitizer_is_named), TEST(benches_of_gpus_run_through),
                 TEST(benches_of_nets_ask_a_peer), TEST(benches_refuse_what_is_no_gpu),
-                TEST(a_portable_folder_runs_everything))
+                TEST(a_portable_folder_runs_everything), TEST(a_summary_names_what_failed),
+                TEST(a_summary_survives_crashes_and_what_hangs))

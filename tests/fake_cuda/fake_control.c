@@ -66,6 +66,11 @@ uint64_t fake_clock_ns(void) {
     return (uint64_t)((double)ns * fake.clock_rate) + fake.clock_ahead_ns;
 }
 
+bool fake_is_planted(const char *fault) {
+    const char *planted = getenv("WEIR_FAKE_CUDA_FAULT");
+    return planted != NULL && strcmp(planted, fault) == 0;
+}
+
 void fake_fault(const char *format, ...) {
     if (fake.counts.faults++ > 0) return;
     va_list arguments;

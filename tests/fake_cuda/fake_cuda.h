@@ -26,6 +26,10 @@
  *  - NCCL's symbols are there as well (fake_nccl.c), between GPUs of one process: a send ends when
  *    its receive does, and neither before both are given; calls come into their streams late.
  *
+ * The environment's WEIR_FAKE_CUDA_FAULT plants a fault for a whole program: "image", the driver
+ * takes none of this build's; "library", there are no products and no convolutions; "plan", none of
+ * theirs runs; or a kernel's symbol, which then does nothing.
+ *
  * Tests reach it through dlopen of the same path and the symbol `weir_fake_cuda_control`, which is
  * a struct weir_fake_cuda_control. All functions may be called from any thread; `reset` only while
  * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as

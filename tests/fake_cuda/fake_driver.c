@@ -475,6 +475,7 @@ int cuModuleLoadData(struct CUmod_st **module, const void *image) {
     struct fake_context *context;
     int result = enter_context(&context);
     if (result == 0 && image == NULL) result = WEIR__CUDA_INVALID_VALUE;
+    if (result == 0 && fake_is_planted("image")) result = WEIR__CUDA_UNSUPPORTED_PTX_VERSION;
     if (result != 0) return leave(result);
     struct fake_module *made = fake_new(sizeof *made);
     made->context = context;

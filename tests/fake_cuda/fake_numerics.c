@@ -53,6 +53,10 @@ struct work {
 
 static int launch(const char *call, struct CUstream_st *stream, weir_fake_cuda_fn *run,
                   struct work *arguments, size_t bytes, struct weir__cuda_failure *failure) {
+    if (fake_is_planted("plan")) {
+        *failure = (struct weir__cuda_failure){call, 5000, "it does not run, as planted"};
+        return WEIR_ERR_BACKEND;
+    }
     fake_lock();
     arguments->context = fake_current();
     int result = fake_launch(stream, call, run, arguments, bytes);
@@ -62,7 +66,8 @@ static int launch(const char *call, struct CUstream_st *stream, weir_fake_cuda_f
 
 static int open_library(struct weir__cuda_device *device, void **library,
                         struct weir__cuda_failure *failure, struct weir_error *error) {
-    (void)error;
+    if (fake_is_planted("library"))
+        return weir__fail(error, WEIR_ERR_NOT_FOUND, "a library is not found, as planted");
     return make("open", &device->gpu, sizeof device->gpu, library, failure);
 }
 

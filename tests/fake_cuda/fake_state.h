@@ -187,6 +187,8 @@ uint64_t fake_random(void);
 uint64_t fake_random_below(uint64_t bound);
 /** The GPUs' clock. */
 uint64_t fake_clock_ns(void);
+/** Whether the environment's WEIR_FAKE_CUDA_FAULT is `fault`. */
+bool fake_is_planted(const char *fault);
 /** Notes a use of memory against the rules. */
 void fake_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A line of the log; returns where it is (to mark it as run). */

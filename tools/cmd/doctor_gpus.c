@@ -13,7 +13,7 @@ static void look_at_libraries(struct doctor_gpus *gpus, struct weir_faults *prob
     for (uint32_t i = 0; (library = weir__gpu_library_at(i)) != NULL; i++) {
         assert(i < DOCTOR_LIBRARIES_MAX);
         weir__gpu_library_find(library, &gpus->libraries[i]);
-        if (gpus->found.count == 0) continue; /* then they need not be good */
+        if (gpus->found.count == 0 || gpus->found.fake) continue; /* then none is used */
         const struct weir__gpu_library_facts *facts = &gpus->libraries[i];
         if (facts->state == WEIR__LIBRARY_OLD)
             weir_faults_add(problems, "%s %s is too old: install %u.%u or newer", library->name,
@@ -29,7 +29,7 @@ int doctor_gpus_look(struct doctor_gpus *gpus, const struct weir__machine *machi
     int status = weir__gpus_survey(&gpus->found, &gpus->error);
     if (status != WEIR_OK && status != WEIR_ERR_NOT_FOUND)
         weir_faults_add(problems, "%s", gpus->error.message);
-    if (gpus->found.count > 0 && !gpus->found.kernels)
+    if (gpus->found.count > 0 && !gpus->found.kernels && !gpus->found.fake)
         weir_faults_add(problems,
                         "there are GPUs, but this build has no CUDA kernels, for nvcc was "
                         "not found: install the CUDA toolkit and build again");
