@@ -124,6 +124,9 @@ static void take_facts(struct bench_gpu *gpu) {
     (void)own->driver.device_total_memory(&bytes, own->gpu);
     gpu->memory_bytes = bytes;
     gpu->fake = own->driver.fake;
+    char pci[32] = "";
+    (void)own->driver.device_get_pci(pci, sizeof pci, own->gpu);
+    gpu_state_open(&gpu->state, gpu->fake ? own->driver.library : NULL, pci);
     gpu->count = (uint32_t)own->driver.gpu_count;
     gpu->version = own->driver.version;
     gpu->multiprocessors = attribute(own, WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS);
@@ -195,6 +198,7 @@ void bench_gpu_close(struct bench *bench) {
     calls->stream_destroy(gpu->beside);
     calls->stream_destroy(gpu->stream);
     if (gpu->peer != NULL) gpu->peer->calls->close(gpu->peer);
+    gpu_state_close(&gpu->state);
     calls->close(gpu->device);
     if (gpu->fake) fclose(gpu->table);
     bench->gpu = NULL;
@@ -246,6 +250,7 @@ struct gpu_times gpu_time_beside(struct bench_gpu *gpu, const struct gpu_work *w
         gpu_check(gpu, calls->stream_finish(gpu->stream), "work that is timed");
         gpu_check(gpu, calls->stream_finish(gpu->beside), "work that is timed");
     } while (!held);
+    gpu_state_look(&gpu->state);
     return (struct gpu_times){elapsed(gpu, &gpu->end), elapsed(gpu, &gpu->beside_end)};
 }
 

@@ -10,6 +10,7 @@
 #ifndef WEIR_BENCH_GPU_H
 #define WEIR_BENCH_GPU_H
 
+#include "gpu_state.h"
 #include "harness.h"
 #include "toys/toys.h"
 
@@ -22,7 +23,8 @@ struct bench_gpu {
     int version;    /**< of the driver, 1000 * major + 10 * minor */
     int multiprocessors, capability_major, capability_minor;
     uint64_t memory_bytes;
-    double memory_roof; /**< bytes read or written per second, by clock and bus; 0: not told */
+    double memory_roof;     /**< bytes read or written per second, by clock and bus; 0: not told */
+    struct gpu_state state; /**< in all that was timed */
     struct weir__device *device, *peer; /**< cuda:0; cuda:1, or NULL */
     struct weir_stream *stream, *beside;
     struct weir__event start, end, beside_end;

@@ -186,6 +186,7 @@ static void sample_host(struct bench *bench, void *context, double *value) {
 
 static void sample_ours(struct bench *bench, void *context, double *value) {
     *value = steps_mean(context, bench->options.quick ? 1 : SAMPLE_STEPS);
+    gpu_state_look(&bench->gpu->state);
 }
 
 static void sample_product(struct bench *bench, void *context, double *value) {

@@ -114,6 +114,24 @@ static json_t *roofs_json(const struct bench_roofs *roofs) {
     return json;
 }
 
+/* Null where NVML said nothing. */
+static json_t *state_json(const struct gpu_state *state) {
+    if (state->looks == 0) return json_null();
+    json_t *json = checked(json_object()), *reasons = checked(json_array());
+    const char *reason;
+    put(json, "looks", json_integer(state->looks));
+    put(json, "sm_hz_least", number(state->sm_mhz_least * 1e6));
+    put(json, "sm_hz_most", number(state->sm_mhz_most * 1e6));
+    put(json, "memory_hz_least", number(state->memory_mhz_least * 1e6));
+    put(json, "power_watts_most", number(state->power_mw_most * 1e-3));
+    put(json, "power_watts_limit", number(state->power_mw_limit * 1e-3));
+    put(json, "celsius_most", json_integer(state->celsius_most));
+    for (uint32_t i = 0; (reason = gpu_state_reason(state, i)) != NULL; i++)
+        append(reasons, json_string(reason));
+    put(json, "held_back_by", reasons);
+    return json;
+}
+
 static json_t *gpu_json(const struct bench_gpu *gpu) {
     json_t *json = checked(json_object());
     put(json, "name", json_string(gpu->name));
@@ -124,6 +142,7 @@ static json_t *gpu_json(const struct bench_gpu *gpu) {
     put(json, "multiprocessors", json_integer(gpu->multiprocessors));
     put(json, "memory_bytes", json_integer((json_int_t)gpu->memory_bytes));
     put(json, "memory_bytes_per_second", number(gpu->memory_roof));
+    put(json, "state", state_json(&gpu->state));
     return json;
 }
 

@@ -95,10 +95,12 @@ static void test_benches_of_gpus_run_through(void) {
     if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
     if (test_bench() == NULL) SKIP("the benches were not built");
     CHECK(folder != NULL);
-    int code = test_shell(output, sizeof output,
-                          "cd %s && WEIR_CUDA_DRIVER='%s' '%s' --gpu --quick --repetitions 1 "
-                          "--json b.json && grep -c '\"unit\"' b.json && grep '\"fake\"' b.json",
-                          folder, test_fake_cuda_path(), test_bench());
+    int code =
+        test_shell(output, sizeof output,
+                   "cd %s && WEIR_CUDA_DRIVER='%s' '%s' --gpu --quick --repetitions 1 "
+                   "--json b.json && grep -c '\"unit\"' b.json && grep -e '\"fake\"' -e sm_hz -e "
+                   "power_watts b.json && grep -A 2 held_back_by b.json",
+                   folder, test_fake_cuda_path(), test_bench());
     CHECK_EQ_INT(code, 0);
     static const char *const words[] = {"the fake driver: everything runs, nothing is measured",
                                         "gpu-copy:",
@@ -109,7 +111,10 @@ static void test_benches_of_gpus_run_through(void) {
                                         "gpu-gpt2:",
                                         "gpu-unet:",
                                         "all right",
-                                        "\"fake\": true"};
+                                        "\"fake\": true",
+                                        "\"sm_hz_least\": 1.755e9",
+                                        "\"power_watts_most\": 650.0",
+                                        "     \"power\",\n     \"heat (software)\"\n"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) CHECK_CONTAINS(output, words[i]);
     CHECK(strstr(output, "GB/s of") == NULL); /* no table of what was not measured */
 }
