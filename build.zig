@@ -52,8 +52,7 @@ const Options = struct {
     target: Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     strict: bool,
-    /// The CUDA compiler's path; null leaves the kernels out.
-    nvcc: ?[]const u8,
+    toolkits: cuda.Toolkits,
     sanitize_thread: bool = false,
     /// For other machines: without debug information.
     portable: bool = false,
@@ -132,7 +131,7 @@ pub fn build(b: *Build) void {
     tidy.dependOn(runBench(b, bench_program, &.{ "--check-results", "bench" }));
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b));
-    kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
+    kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.toolkits)));
     test_gpu.dependOn(runOnGpu(b, options, libraries));
     const folder = makePortable(b, options);
     portable.dependOn(&folder.step);
@@ -152,10 +151,6 @@ fn parseOptions(b: *Build) Options {
     // Zig shows a file's warnings only when the file fails, and its compiler is always the same.
     const strict_help = "Warnings are errors (default: yes, but not in a dependency)";
     const optimize = b.option(Optimize, "optimize", optimize_help);
-    const cuda_help = "Compile the CUDA kernels (default: where nvcc is found)";
-    const with_cuda = b.option(bool, "cuda", cuda_help);
-    const cuda_path_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
-    const cuda_path = b.option([]const u8, "cuda-path", cuda_path_help);
     return .{
         .target = b.standardTargetOptions(.{ .default_target = levels.baseline(b) }),
         .optimize = optimize orelse switch (b.graph.release_mode) {
@@ -164,8 +159,7 @@ fn parseOptions(b: *Build) Options {
             .small => .small,
         },
         .strict = b.option(bool, "strict", strict_help) orelse b.isRoot(),
-        // A project that depends on Weir asks for the kernels, which take nvcc minutes.
-        .nvcc = cuda.findNvcc(b, with_cuda orelse if (b.isRoot()) null else false, cuda_path),
+        .toolkits = cuda.parseOptions(b),
         .sanitizer = gpu.sanitizerOption(b),
     };
 }
@@ -327,7 +321,7 @@ fn addToys(b: *Build, options: Options, module: *Build.Module) void {
 }
 
 fn addImages(b: *Build, options: Options, module: *Build.Module, images: cuda.Images) void {
-    const source = cuda.imagesSource(b, options.nvcc, images);
+    const source = cuda.imagesSource(b, options.toolkits, options.portable, images);
     module.addCSourceFile(.{ .file = source, .flags = flags_of.language_flags });
 }
 
@@ -454,7 +448,7 @@ fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) *
         const install = b.addInstallArtifact(program, .{ .dest_dir = .{ .override = folder } });
         installed.dependOn(&install.step);
     }
-    const nvcc = if (levels.isNative(options.target)) options.nvcc else null;
+    const nvcc = if (levels.isNative(options.target)) options.toolkits.nvcc else null;
     for (listSources(b, "examples", ".cu", .flat)) |source| {
         const program = cuda.compileProgram(b, nvcc orelse break, source, libraries.engine);
         const place = b.fmt("examples/{s}", .{std.fs.path.stem(source)});

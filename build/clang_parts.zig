@@ -65,7 +65,8 @@ pub fn linkTests(b: *Build, clang: Clang) LazyPath {
 
 /// clang-14 knows no #embed.
 pub fn compileNoImages(b: *Build, clang: Clang, images: cuda.Images) LazyPath {
-    return compileOne(b, clang, cuda.imagesSource(b, null, images), images.stem, &.{});
+    const source = cuda.imagesSource(b, .{ .nvcc = null }, false, images);
+    return compileOne(b, clang, source, images.stem, &.{});
 }
 
 /// The report's style and script, and no CUDA images.

@@ -23,24 +23,70 @@ pub const emulation_flags: []const []const u8 = &.{
     "-Wno-missing-field-initializers",
     "-Werror=return-type",
 };
-/// As for C: a product is fused with a sum only where the source says so. The last target's PTX is
-/// for GPUs that come later.
-pub const nvcc_flags: []const []const u8 = &.{
-    "-std=c++17",
-    "-O3",
-    "-fmad=false",
-    "-Werror",
-    "all-warnings",
-    "-gencode",
-    "arch=compute_80,code=sm_80",
-    "-gencode",
-    "arch=compute_90,code=sm_90",
-    "-gencode",
-    "arch=compute_100,code=[sm_100,compute_100]",
+/// Of images; an nvcc makes those that it knows. PTX of the last is for GPUs that come later.
+const architectures = "80 90 100";
+/// As for C: a product is fused with a sum only where the source says so.
+const nvcc_flags: []const []const u8 = &.{ "-std=c++17", "-O3", "-fmad=false" };
+
+pub const Toolkits = struct {
+    /// The CUDA compiler's path; null leaves the kernels out.
+    nvcc: ?[]const u8,
+    /// For drivers before the compiler's CUDA: in the portable folder.
+    older: ?Older = null,
 };
 
+pub const Older = union(enum) {
+    nvcc: []const u8,
+    /// A folder with the Python package.
+    nvrtc: LazyPath,
+};
+
+pub fn parseOptions(b: *Build) Toolkits {
+    const cuda_help = "Compile the CUDA kernels (default: where nvcc is found)";
+    const with_cuda = b.option(bool, "cuda", cuda_help);
+    const path_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
+    const path = b.option([]const u8, "cuda-path", path_help);
+    const older_help = "Images for drivers of CUDA 12 in 'portable' and 'kernel-report': by " ++
+        "DIR/bin/nvcc (default: /usr/local/cuda-12.9, -12.8), or pypi: by NVRTC from there";
+    const older = b.option([]const u8, "cuda-12", older_help);
+    // A project that depends on Weir asks for the kernels, which take nvcc minutes.
+    const nvcc = findNvcc(b, with_cuda orelse if (b.isRoot()) null else false, path) orelse
+        return .{ .nvcc = null };
+    return .{ .nvcc = nvcc, .older = findOlder(b, nvcc, older) };
+}
+
+fn findOlder(b: *Build, nvcc: []const u8, wanted: ?[]const u8) ?Older {
+    if (std.mem.eql(u8, wanted orelse "", "pypi")) return .{ .nvrtc = bringNvrtc(b) };
+    const usual: []const []const u8 = &.{ "/usr/local/cuda-12.9", "/usr/local/cuda-12.8" };
+    for (if (wanted) |folder| &.{folder} else usual) |folder| {
+        const found = b.pathJoin(&.{ folder, "bin", "nvcc" });
+        if (files.isSameFile(b, found, nvcc)) return null; // it serves them already
+        if (files.fileExists(b, found)) return .{ .nvcc = found };
+    }
+    if (wanted) |folder| std.process.fatal(
+        "there is no {s}/bin/nvcc: -Dcuda-12 takes the folder of CUDA 12.8 or 12.9, or pypi",
+        .{folder},
+    );
+    return null;
+}
+
+fn bringNvrtc(b: *Build) LazyPath {
+    const run = b.addSystemCommand(&.{"sh"});
+    run.setName("bring NVRTC");
+    run.addFileArg(b.path("build/bring.sh"));
+    const folder = run.addOutputDirectoryArg("nvrtc");
+    run.addArgs(&.{ "nvidia-cuda-nvrtc-cu12==12.9.86", "./zigw build portable -Dcuda-12=DIR" });
+    return folder;
+}
+
+/// What code as it should be does without, and a newer toolkit may find: an error where CI looks.
+fn strictFlags(b: *Build) []const []const u8 {
+    if (b.graph.environ_map.get("CI") == null) return &.{};
+    return &.{ "-Werror", "all-warnings" };
+}
+
 /// Not looked for again until something in the folders changes: PATH itself is not watched.
-pub fn findNvcc(b: *Build, wanted: ?bool, folder: ?[]const u8) ?[]const u8 {
+fn findNvcc(b: *Build, wanted: ?bool, folder: ?[]const u8) ?[]const u8 {
     if (!(wanted orelse true)) return null;
     var places: std.ArrayList([]const u8) = .empty;
     if (folder) |given| {
@@ -86,29 +132,16 @@ pub const toy_images: Images = .{
     .header = "toys/toys.h",
 };
 
-/// A C file that defines <stem>s and <stem>_count: one for each .cu; none without nvcc.
-pub fn imagesSource(b: *Build, nvcc: ?[]const u8, images: Images) LazyPath {
-    const found = files.listSources(b, images.folder, ".cu", .flat);
-    const kernels = if (nvcc != null) found else &.{};
+/// A C file that defines <stem>s and <stem>_count: one for each .cu, and with `older` another one;
+/// none without nvcc.
+pub fn imagesSource(b: *Build, toolkits: Toolkits, older: bool, images: Images) LazyPath {
     const written = b.addWriteFiles();
-    var data: std.ArrayList(u8) = .empty;
-    var table: std.ArrayList(u8) = .empty;
-    for (kernels) |source| {
-        const name = std.fs.path.stem(source);
-        const image = b.fmt("{s}.fatbin", .{name});
-        // Beside the C file: a new image makes it a new file, which is compiled again.
-        _ = written.addCopyFile(compileKernel(b, nvcc.?, source), image);
-        data.print(b.allocator,
-            \\_Alignas(64) static const unsigned char {s}_data[] = {{
-            \\#embed "{s}"
-            \\}};
-            \\
-        , .{ name, image }) catch @panic("OOM");
-        table.print(b.allocator, "    {{\"{s}\", {s}_data, sizeof {s}_data}},\n", .{
-            name, name, name,
-        }) catch @panic("OOM");
+    var rows: Rows = .{ .written = written };
+    if (toolkits.nvcc) |nvcc| {
+        rows.add(b, images, .{ .nvcc = nvcc }, "newest");
+        if (older) if (toolkits.older) |other| rows.add(b, images, other, "older");
     }
-    if (kernels.len == 0) table.appendSlice(b.allocator, "    {0}\n") catch @panic("OOM");
+    if (rows.count == 0) rows.table.appendSlice(b.allocator, "    {0}\n") catch @panic("OOM");
     const text = b.fmt(
         \\#pragma clang diagnostic ignored "-Wc23-extensions"
         \\#include "{s}"
@@ -116,30 +149,105 @@ pub fn imagesSource(b: *Build, nvcc: ?[]const u8, images: Images) LazyPath {
         \\{s}}};
         \\const size_t {s}_count = {d};
         \\
-    , .{ images.header, data.items, images.stem, table.items, images.stem, kernels.len });
+    , .{ images.header, rows.data.items, images.stem, rows.table.items, images.stem, rows.count });
     return written.add(b.fmt("{s}s.c", .{images.stem}), text);
 }
 
-fn compileKernel(b: *Build, nvcc: []const u8, source: []const u8) LazyPath {
+/// The parts of such a file.
+const Rows = struct {
+    written: *Build.Step.WriteFile,
+    data: Text = .empty,
+    table: Text = .empty,
+    count: usize = 0,
+
+    fn add(rows: *Rows, b: *Build, images: Images, by: Older, which: []const u8) void {
+        const facts = b.fmt("{s}.inc", .{which});
+        _ = rows.written.addCopyFile(tellFacts(b, by), facts);
+        for (files.listSources(b, images.folder, ".cu", .flat)) |source| {
+            const name = std.fs.path.stem(source);
+            const image = b.fmt("{s}_{s}", .{ name, which });
+            // Beside the C file: a new image makes it a new file, which is compiled again.
+            _ = rows.written.addCopyFile(compileKernel(b, by, source), image);
+            rows.data.print(b.allocator,
+                \\_Alignas(64) static const unsigned char {s}[] = {{
+                \\#embed "{s}"
+                \\}};
+                \\
+            , .{ image, image }) catch @panic("OOM");
+            rows.table.print(b.allocator,
+                \\    {{"{s}", {s}, sizeof {s},
+                \\#include "{s}"
+                \\    }},
+                \\
+            , .{ name, image, image, facts }) catch @panic("OOM");
+            rows.count += 1;
+        }
+    }
+};
+
+fn runNvcc(b: *Build, nvcc: []const u8) *Build.Step.Run {
     const run = b.addSystemCommand(&.{"sh"});
-    run.setName(b.fmt("nvcc {s}", .{source}));
     run.addFileArg(b.path("build/nvcc.sh"));
-    run.addArgs(&.{ nvcc, "-fatbin", "--threads=2" }); // targets side by side: short ends
-    run.addArgs(nvcc_flags);
-    run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
-    run.addDirectoryArg2(b.path("kernels"), .{ .prefix = "-I" });
-    run.addArgs(&.{ "-MD", "-MF" });
-    _ = run.addDepFileOutputArg("kernel.d");
-    run.addFileArg(b.path(source));
-    run.addArg("-o");
-    return run.addOutputFileArg("kernel.fatbin");
+    run.addArgs(&.{ nvcc, architectures });
+    return run;
+}
+
+fn runNvrtc(b: *Build, folder: LazyPath) *Build.Step.Run {
+    const run = b.addSystemCommand(&.{"python3"});
+    run.addFileArg(b.path("build/nvrtc.py"));
+    run.addDirectoryArg(folder);
+    run.addArg(architectures);
+    return run;
+}
+
+/// The members of struct weir__cuda_image that are its compiler's.
+fn tellFacts(b: *Build, by: Older) LazyPath {
+    const run = switch (by) {
+        .nvcc => |nvcc| runNvcc(b, nvcc),
+        .nvrtc => |folder| runNvrtc(b, folder),
+    };
+    run.setName("toolkit's facts");
+    run.addArg("--facts");
+    return run.captureStdOut(.{});
+}
+
+fn compileKernel(b: *Build, by: Older, source: []const u8) LazyPath {
+    switch (by) {
+        .nvcc => |nvcc| {
+            const run = runNvcc(b, nvcc);
+            run.setName(b.fmt("nvcc {s}", .{source}));
+            run.addArgs(&.{ "-fatbin", "--threads=2" }); // targets side by side: short ends
+            run.addArgs(nvcc_flags);
+            run.addArgs(strictFlags(b));
+            run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
+            run.addDirectoryArg2(b.path("kernels"), .{ .prefix = "-I" });
+            run.addArgs(&.{ "-MD", "-MF" });
+            _ = run.addDepFileOutputArg("kernel.d");
+            run.addFileArg(b.path(source));
+            run.addArg("-o");
+            return run.addOutputFileArg("kernel.fatbin");
+        },
+        .nvrtc => |folder| {
+            const run = runNvrtc(b, folder);
+            run.setName(b.fmt("nvrtc {s}", .{source}));
+            run.setCwd(b.path(""));
+            const headers = files.listSources(b, "src", ".h", .recursive);
+            for (headers) |header| run.addFileInput(b.path(header));
+            const shared = files.listSources(b, "kernels", ".cuh", .recursive);
+            for (shared) |header| run.addFileInput(b.path(header));
+            const image = run.addOutputFileArg("kernel.fatbin");
+            run.addFileArg(b.path(source));
+            return image;
+        },
+    }
 }
 
 /// A program of one .cu on the engine's archive; nvcc adds CUDA's runtime, as an archive.
 pub fn compileProgram(b: *Build, nvcc: []const u8, source: []const u8, engine: *Compile) LazyPath {
-    const run = b.addSystemCommand(&.{nvcc});
+    const run = runNvcc(b, nvcc);
     run.setName(b.fmt("nvcc {s}", .{source}));
     run.addArgs(nvcc_flags);
+    run.addArgs(strictFlags(b));
     run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
     run.addArgs(&.{ "-MD", "-MF" });
     _ = run.addDepFileOutputArg("program.d");
@@ -150,11 +258,15 @@ pub fn compileProgram(b: *Build, nvcc: []const u8, source: []const u8, engine: *
     return run.addOutputFileArg(std.fs.path.stem(source));
 }
 
-/// Registers, shared memory and spills of every kernel.
-pub fn reportKernels(b: *Build, nvcc: ?[]const u8) *Build.Step.Run {
+/// Registers, shared memory and spills of every kernel, and of the older images beside them.
+pub fn reportKernels(b: *Build, toolkits: Toolkits) *Build.Step.Run {
     const run = b.addSystemCommand(&.{ "sh", "build/kernel_report.sh" });
     run.setName("kernel-report");
-    run.addArg(nvcc orelse "");
+    run.addArgs(&.{ toolkits.nvcc orelse "", architectures });
+    if (toolkits.older) |older| switch (older) {
+        .nvcc => |nvcc| run.addArg(nvcc),
+        .nvrtc => |folder| run.addDirectoryArg(folder),
+    } else run.addArg("");
     run.addArgs(nvcc_flags);
     return run;
 }

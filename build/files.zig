@@ -132,6 +132,14 @@ pub fn fileExists(b: *Build, path: []const u8) bool {
     return true;
 }
 
+/// Whether both paths lead to one file.
+pub fn isSameFile(b: *Build, path: []const u8, other: []const u8) bool {
+    const here = std.Io.Dir.cwd();
+    const one = here.statFile(b.graph.io, path, .{}) catch return false;
+    const two = here.statFile(b.graph.io, other, .{}) catch return false;
+    return one.inode == two.inode and one.size == two.size;
+}
+
 /// The checked-out commit's hash, read from .git itself: Git need not be installed.
 pub fn gitCommit(b: *Build) []const u8 {
     const cutPrefix = std.mem.cutPrefix;

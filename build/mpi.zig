@@ -22,6 +22,8 @@ pub fn installShim(b: *Build) void {
 pub fn bring(b: *Build) LazyPath {
     const run = b.addSystemCommand(&.{"sh"});
     run.setName("bring an MPI");
-    run.addFileArg(b.path("build/bring_mpi.sh"));
-    return run.addOutputDirectoryArg("mpi");
+    run.addFileArg(b.path("build/bring.sh"));
+    const folder = run.addOutputDirectoryArg("mpi");
+    run.addArgs(&.{ "mpich==5.0.2", "PATH=$PWD/own/bin:$PATH ./zigw build test -- world" });
+    return folder;
 }

@@ -35,11 +35,14 @@ struct weir__cuda_grid {
     uint32_t shared_bytes;
 };
 
-/** One .cu file, compiled for every architecture (a fatbin, for cuModuleLoadData). */
+/** One .cu file, compiled for every architecture (a fatbin, for cuModuleLoadData). A build that is
+ * for older drivers too has each file twice: see device/cuda_fit.h. */
 struct weir__cuda_image {
     const char *name;
     const void *data;
     size_t bytes;
+    int toolkit;         /**< of CUDA that compiled it: 1000 * major + 10 * minor */
+    const char *targets; /**< "80 90 100+": architectures, ascending; PTX of the last */
 };
 
 /** Written by the build, from kernels/engine. None (count 0, one unused element) where it had no

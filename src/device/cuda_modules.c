@@ -3,6 +3,7 @@
  * set: which file it stands in is not written down anywhere else. The fake driver has the kernels
  * built in and takes any image, and so runs in a build without nvcc. */
 #include "device/cuda.h"
+#include "device/cuda_fit.h"
 
 static const char *const kernel_names[] = {
 #define KERNEL_NAME(name) "weir_" #name,
@@ -81,7 +82,7 @@ static void unload(struct weir__cuda_device *device, struct weir__cuda_modules *
 
 static int fill(struct weir__cuda_device *device, struct weir__cuda_modules *modules,
                 struct weir_error *error) {
-    static const struct weir__cuda_image built_in = {"of the fake driver", "", 0};
+    static const struct weir__cuda_image built_in = {.name = "of the fake driver", .data = ""};
     const struct weir_allocator *allocator = device->device.allocator;
     const struct weir__cuda_set *set = modules->set;
     bool any = *set->image_count > 0;
@@ -92,7 +93,8 @@ static int fill(struct weir__cuda_device *device, struct weir__cuda_modules *mod
     if (modules->modules == NULL || modules->functions == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
-        status = load(device, modules, any ? &set->images[i] : &built_in, error);
+        if (!any || weir__cuda_image_serves(set->images, count, i, device->driver.version))
+            status = load(device, modules, any ? &set->images[i] : &built_in, error);
     for (uint32_t k = 0; status == WEIR_OK && k < set->kernel_count; k++)
         status = find_kernel(device, modules, k, error);
     return status;

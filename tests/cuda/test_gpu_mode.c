@@ -88,6 +88,39 @@ static void test_a_missing_sanitizer_is_named(void) {
     CHECK_CONTAINS(output, "racecheck: nothing was checked, there is no compute-sanitizer");
 }
 
+/* What a toolkit's nvcc is asked for, in `output`; its exit status. The compiler is made up. */
+static int ask_toolkit(const char *release, const char *known, const char *arguments) {
+    const char *folder = test_temporary_directory();
+    return test_shell(output, sizeof output,
+                      "{ cat >%s/nvcc <<'END' && chmod +x %s/nvcc && "
+                      "sh build/nvcc.sh %s/nvcc '80 90 100' %s\n"
+                      "#!/bin/sh\n"
+                      "case $1 in\n"
+                      "  --version) echo 'Cuda compilation tools, release %s, V1' ;;\n"
+                      "  --list-gpu-arch) printf 'compute_%%s\\n' %s ;;\n"
+                      "  *) echo \"$@\" ;;\n"
+                      "esac\n"
+                      "END\n"
+                      "}",
+                      folder, folder, folder, arguments, release, known);
+}
+
+static void test_a_toolkit_is_asked_for_what_it_knows(void) {
+    if (access("build/nvcc.sh", R_OK) != 0) SKIP("the project's folder is not here");
+    CHECK_EQ_INT(ask_toolkit("12.4", "50 80 90", "-c x.cu"), 0);
+    CHECK_EQ_STR(output, "-c x.cu -gencode arch=compute_80,code=sm_80 "
+                         "-gencode arch=compute_90,code=[sm_90,compute_90]\n");
+    CHECK_EQ_INT(ask_toolkit("12.4", "50 80 90", "--facts"), 0);
+    CHECK_EQ_STR(output, "12040, \"80 90+\",\n");
+    CHECK_EQ_INT(ask_toolkit("13.1", "80 90 100 120", "x.cu"), 0);
+    CHECK_CONTAINS(output, "--compress-mode=size x.cu ");
+    CHECK_CONTAINS(output, "arch=compute_100,code=[sm_100,compute_100]");
+    CHECK_EQ_INT(ask_toolkit("11.8", "80 90", "x.cu"), 1);
+    CHECK_CONTAINS(output, "is of CUDA 11.8, and the kernels take 12.0 or newer: install it");
+    CHECK_EQ_INT(ask_toolkit("15.0", "110 120", "x.cu"), 1);
+    CHECK_CONTAINS(output, "is for none of the architectures 80 90 100");
+}
+
 /* ---- benches ---- */
 
 static void test_benches_of_gpus_run_through(void) {
@@ -285,7 +318,7 @@ static void test_a_summary_survives_crashes_and_what_hangs(void) {
 WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
                 TEST(its_tests_pass_on_any_driver),
                 TEST(pipes_of_host_functions_run_on_managed_memory),
-                TEST(a_missing_sanitizer_is_named), TEST(benches_of_gpus_run_through),
-                TEST(benches_of_nets_ask_a_peer), TEST(benches_refuse_what_is_no_gpu),
-                TEST(a_portable_folder_runs_everything), TEST(a_summary_names_what_failed),
-                TEST(a_summary_survives_crashes_and_what_hangs))
+                TEST(a_missing_sanitizer_is_named), TEST(a_toolkit_is_asked_for_what_it_knows),
+                TEST(benches_of_gpus_run_through), TEST(benches_of_nets_ask_a_peer),
+                TEST(benches_refuse_what_is_no_gpu), TEST(a_portable_folder_runs_everything),
+                TEST(a_summary_names_what_failed), TEST(a_summary_survives_crashes_and_what_hangs))

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "toys/toys.h"
 
+#include "device/cuda_fit.h"
+
 static int load_all(struct toys *toys) {
-    static const struct weir__cuda_image built_in = {"of the fake driver", "", 0};
+    static const struct weir__cuda_image built_in = {.name = "of the fake driver", .data = ""};
     struct weir__cuda_device *device = toys->device;
     bool any = test_cuda_image_count > 0;
     if (!any && !device->driver.fake) return WEIR_ERR_UNSUPPORTED;
     const struct weir__cuda_image *images = any ? test_cuda_images : &built_in;
     size_t count = any ? test_cuda_image_count : 1;
-    assert(count <= TOYS_IMAGES_MAX);
     for (size_t i = 0; i < count; i++) {
-        int result = device->driver.module_load(&toys->modules[i], images[i].data);
+        if (any && !weir__cuda_image_serves(images, count, i, device->driver.version)) continue;
+        assert(toys->count < TOYS_IMAGES_MAX);
+        int result = device->driver.module_load(&toys->modules[toys->count], images[i].data);
         if (result != 0) return weir__cuda_check(device, "cuModuleLoadData", result);
         toys->count++;
     }
