@@ -5,6 +5,7 @@
  * and compared with what `train` reports. Machines are made up by HWLOC_SYNTHETIC.
  */
 #include "cli/cli.h"
+#include "device/cuda_kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -409,6 +410,29 @@ static void test_doctor_shows_gpus_links_and_libraries(void) {
     EXPECT_CONTAINS(run.output, "  cuda:0             -    direct");
     EXPECT_CONTAINS(run.output, "driver for 13.0");
     EXPECT_CONTAINS(run.output, ", NVRTC ");
+    EXPECT_CONTAINS(run.output, "attention in bf16 by ");
+}
+
+/* This build's images are of the toolkit's CUDA, or of two. */
+static void test_doctor_compares_images_and_the_driver(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    if (!test_fake_cuda_path()) SKIP("the fake CUDA driver was not built");
+    if (weir__cuda_image_count == 0) SKIP("this build has no CUDA kernels");
+    struct cli_run run;
+    char version[16];
+    CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
+    snprintf(version, sizeof version, "%d", weir__cuda_images[0].toolkit);
+    CHECK(setenv("WEIR_FAKE_CUDA_VERSION", version, 1) == 0);
+    CLI_CODE(&run, 0, "doctor");
+    EXPECT_CONTAINS(run.output, "runs by   binaries for 9.0, of CUDA ");
+    EXPECT(strstr(run.output, "kernels, of CUDA") == NULL);
+    if (weir__cuda_images[0].toolkit < 13000) SKIP("this build's images are for all drivers");
+    CHECK(setenv("WEIR_FAKE_CUDA_VERSION", "12040", 1) == 0);
+    CLI_CODE(&run, 0, "doctor");
+    EXPECT_CONTAINS(run.output, "runs by   too new for the driver, for 9.0, of CUDA 13.");
+    EXPECT_CONTAINS(run.output, "problem     cuda:0 takes this build's kernels, of CUDA 13.");
+    EXPECT_CONTAINS(run.output, "this one is for 12.4: update the NVIDIA driver, or build with a "
+                                "toolkit of CUDA 12 (-Dcuda-path)");
 }
 
 /* Without a GPU nothing is wrong; a driver that does not work is. */
@@ -462,6 +486,7 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
                 TEST(many_workers_stand_below_each_other),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_counts_gpt2s_parameters), TEST(describe_shows_a_partition),
-                TEST(doctor_names_the_machine), TEST(doctor_shows_gpus_links_and_libraries),
-                TEST(doctor_says_why_there_is_no_gpu),
+                TEST(doctor_names_the_machine),
+                TEST(doctor_shows_gpus_links_and_libraries),
+                TEST(doctor_compares_images_and_the_driver), TEST(doctor_says_why_there_is_no_gpu),
                 TEST(doctor_places_workers_on_made_up_machines))

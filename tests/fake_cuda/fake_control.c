@@ -180,9 +180,10 @@ static void *run_gpus(void *unused) {
 
 /* What a program sees that knows nothing of the control: `weir doctor`, for one. */
 __attribute__((constructor)) static void begin_by_itself(void) {
-    const char *gpus = getenv("WEIR_FAKE_CUDA_GPUS");
+    const char *gpus = getenv("WEIR_FAKE_CUDA_GPUS"), *version = getenv("WEIR_FAKE_CUDA_VERSION");
     pthread_t runner;
     begin(1, gpus == NULL ? 2 : (uint32_t)strtoul(gpus, NULL, 10), 0);
+    if (version != NULL) fake.version = (int)strtol(version, NULL, 10);
     const char *bad = getenv("WEIR_FAKE_CUDA_BAD_PLANS");
     if (bad != NULL) fake.bad_plans = (uint32_t)strtoul(bad, NULL, 10);
     if (getenv("WEIR_FAKE_CUDA_RUNS") == NULL) return;

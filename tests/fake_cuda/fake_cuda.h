@@ -33,8 +33,9 @@
  * Tests reach it through dlopen of the same path and the symbol `weir_fake_cuda_control`, which is
  * a struct weir_fake_cuda_control. All functions may be called from any thread; `reset` only while
  * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as
- * many as the environment's WEIR_FAKE_CUDA_GPUS says; and where it has WEIR_FAKE_CUDA_RUNS they go
- * on by themselves. WEIR_FAKE_CUDA_BAD_PLANS is `bad_plans`.
+ * many as the environment's WEIR_FAKE_CUDA_GPUS says, by a driver for CUDA 13.0, or for
+ * WEIR_FAKE_CUDA_VERSION's; and where it has WEIR_FAKE_CUDA_RUNS they go on by themselves.
+ * WEIR_FAKE_CUDA_BAD_PLANS is `bad_plans`.
  */
 #ifndef WEIR_TESTS_FAKE_CUDA_H
 #define WEIR_TESTS_FAKE_CUDA_H

@@ -290,15 +290,6 @@ static void test_a_run_tells_which_call_failed(void) {
     cudnn_listed_clean_up(&cudnn);
 }
 
-static void test_whose_it_is_is_told_without_a_library(void) {
-    EXPECT_CONTAINS(weir__cudnn_attention_text(90, 91900, true), "cuDNN's, backward with scores");
-    EXPECT_CONTAINS(weir__cudnn_attention_text(100, 91801, true), "cuDNN's, backward in order");
-    EXPECT_CONTAINS(weir__cudnn_attention_text(90, 91800, true), "Weir's");
-    EXPECT_CONTAINS(weir__cudnn_attention_text(120, 92300, true), "Weir's");
-    EXPECT_CONTAINS(weir__cudnn_attention_text(90, 91900, false), "no NVRTC");
-    EXPECT_CONTAINS(weir__cudnn_attention_text(90, 0, true), "no cuDNN");
-}
-
 /* Until no way is left, and the kernels of ours have their turn; where engines are searched and
  * where there is one. */
 static void test_an_engine_that_does_not_run_is_dropped(void) {
@@ -331,5 +322,4 @@ static void test_an_engine_that_does_not_run_is_dropped(void) {
 WEIR_TEST_SUITE(cudnn_attention, TEST(it_is_by_gpu_and_version), TEST(it_has_heads_of_some_sizes),
                 TEST(a_known_engine_must_repeat_too), TEST(the_largest_rows_decide),
                 TEST(it_goes_backward_by_a_few_rows), TEST(whichever_call_fails_nothing_is_left),
-                TEST(a_run_tells_which_call_failed), TEST(an_engine_that_does_not_run_is_dropped),
-                TEST(whose_it_is_is_told_without_a_library))
+                TEST(a_run_tells_which_call_failed), TEST(an_engine_that_does_not_run_is_dropped))

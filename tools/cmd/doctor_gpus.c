@@ -2,25 +2,63 @@
 #include "cmd/doctor_gpus.h"
 
 #include "cli/plan_text.h"
+#include "net/cuda/cudnn_attention.h"
+#include "net/cuda/numerics.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What networks compute with must be as they will open it. */
 static void look_at_libraries(struct doctor_gpus *gpus, struct weir_faults *problems) {
     const struct weir__gpu_library *library;
     for (uint32_t i = 0; (library = weir__gpu_library_at(i)) != NULL; i++) {
         assert(i < DOCTOR_LIBRARIES_MAX);
         weir__gpu_library_find(library, &gpus->libraries[i]);
-        if (gpus->found.count == 0 || gpus->found.fake) continue; /* then none is used */
+        if (gpus->found.count == 0) continue; /* then they need not be good */
         const struct weir__gpu_library_facts *facts = &gpus->libraries[i];
-        if (facts->state == WEIR__LIBRARY_OLD)
+        struct weir_error error = {0};
+        if (weir__cuda_library_check(library->name, &error) != WEIR_OK)
+            weir_faults_add(problems, "%s", error.message);
+        else if (facts->state == WEIR__LIBRARY_OLD)
             weir_faults_add(problems, "%s %s is too old: install %u.%u or newer", library->name,
                             facts->version, library->least / 10000, library->least / 100 % 100);
-        if (facts->state == WEIR__LIBRARY_BROKEN)
+        else if (facts->state == WEIR__LIBRARY_BROKEN)
             weir_faults_add(problems, "%s (%s) does not say its version: install it anew",
                             library->name, facts->file);
+    }
+}
+
+static int capability_of(const struct weir__gpu *gpu) {
+    return 10 * gpu->capability_major + gpu->capability_minor;
+}
+
+/* All images of a build are for the same architectures. */
+static void look_at_images(const struct weir__gpus *found, struct weir_faults *problems,
+                           struct weir__cuda_fit fits[]) {
+    if (!found->kernels) return;
+    size_t image = 0;
+    while (
+        !weir__cuda_image_serves(weir__cuda_images, weir__cuda_image_count, image, found->version))
+        image++;
+    for (uint32_t g = 0; g < found->count; g++) {
+        int capability = capability_of(&found->gpu[g]);
+        fits[g] = weir__cuda_fit(&weir__cuda_images[image], capability, found->version);
+        if (fits[g].kind == WEIR__CUDA_OLD_DRIVER)
+            weir_faults_add(problems,
+                            "cuda:%u takes this build's kernels, of CUDA %d.%d, by a driver for "
+                            "CUDA %d.%d or newer, and this one is for %d.%d: update the NVIDIA "
+                            "driver, or build with a toolkit of CUDA %d (-Dcuda-path), or for "
+                            "both ('portable' with -Dcuda-12)",
+                            g, fits[g].toolkit / 1000, fits[g].toolkit % 1000 / 10,
+                            fits[g].needs / 1000, fits[g].needs % 1000 / 10, found->version / 1000,
+                            found->version % 1000 / 10, found->version / 1000);
+        if (fits[g].kind == WEIR__CUDA_OLD_GPU)
+            weir_faults_add(problems,
+                            "cuda:%u is of compute capability %d.%d, older than all that this "
+                            "build has kernels for (%s): use a newer GPU, or cpu",
+                            g, capability / 10, capability % 10, weir__cuda_images[image].targets);
     }
 }
 
@@ -35,7 +73,9 @@ int doctor_gpus_look(struct doctor_gpus *gpus, const struct weir__machine *machi
                         "not found: install the CUDA toolkit and build again");
     look_at_libraries(gpus, problems);
     gpus->near = calloc(gpus->found.count + 1u, sizeof *gpus->near);
-    if (gpus->near == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    gpus->fits = calloc(gpus->found.count + 1u, sizeof *gpus->fits);
+    if (gpus->near == NULL || gpus->fits == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    look_at_images(&gpus->found, problems, gpus->fits);
     for (uint32_t g = 0; g < gpus->found.count; g++)
         if (weir__place_near(machine, gpus->found.gpu[g].pci, &gpus->near[g]) != WEIR_OK)
             gpus->near[g].numa_node = -1;
@@ -43,6 +83,7 @@ int doctor_gpus_look(struct doctor_gpus *gpus, const struct weir__machine *machi
 }
 
 void doctor_gpus_clean_up(struct doctor_gpus *gpus) {
+    free(gpus->fits);
     free(gpus->near);
 }
 
@@ -61,6 +102,42 @@ static void print_gpu(FILE *to, const struct doctor_gpus *gpus, uint32_t g) {
         fprintf(to, "NUMA node unknown");
     if (near->cores[0] != '\0') fprintf(to, ", near cores %s", near->cores);
     fputc('\n', to);
+}
+
+static const struct weir__gpu_library_facts *facts_of(const struct doctor_gpus *gpus,
+                                                      const char *name) {
+    uint32_t i = 0;
+    while (weir__gpu_library_at(i) != weir__gpu_library_named(name)) i++;
+    return &gpus->libraries[i];
+}
+
+/* NULL: by cuDNN, as far as its shapes go. */
+static const char *why_own_attention(const struct doctor_gpus *gpus, uint32_t g) {
+    const struct weir__gpu_library_facts *cudnn = facts_of(gpus, "cuDNN");
+    unsigned major = 0, minor = 0, patch = 0;
+    (void)sscanf(cudnn->version, "%u.%u.%u", &major, &minor, &patch);
+    if (!weir__cudnn_attends_on(capability_of(&gpus->found.gpu[g])))
+        return "cuDNN has none that repeats on such a GPU";
+    if (cudnn->state != WEIR__LIBRARY_FOUND ||
+        major * 10000 + minor * 100 + patch < WEIR__CUDNN_ATTENTION_LEAST)
+        return "that takes cuDNN 9.18.1 or newer";
+    return facts_of(gpus, "NVRTC")->state == WEIR__LIBRARY_FOUND ? NULL : "cuDNN's takes NVRTC";
+}
+
+/* By which code a GPU runs: our kernels, and attention in bf16. */
+static void print_ways(FILE *to, const struct doctor_gpus *gpus, uint32_t g) {
+    static const char *const forms[] = {[WEIR__CUDA_FITS_BINARY] = "binaries",
+                                        [WEIR__CUDA_FITS_PTX] = "PTX, compiled at the first start,",
+                                        [WEIR__CUDA_OLD_DRIVER] = "too new for the driver,",
+                                        [WEIR__CUDA_OLD_GPU] = "not for it,"};
+    const struct weir__cuda_fit *fit = &gpus->fits[g];
+    const char *why = why_own_attention(gpus, g);
+    fprintf(to, "  runs by   ");
+    if (gpus->found.kernels && fit->architecture > 0)
+        fprintf(to, "%s for %d.%d, of CUDA %d.%d; ", forms[fit->kind], fit->architecture / 10,
+                fit->architecture % 10, fit->toolkit / 1000, fit->toolkit % 1000 / 10);
+    fprintf(to, "attention in bf16 by %s%s\n",
+            why != NULL ? "kernels of Weir's own, for " : "cuDNN", why != NULL ? why : "");
 }
 
 /* A row per GPU: which others' memory it uses directly. */
@@ -92,7 +169,10 @@ static void print_library(FILE *to, const struct weir__gpu_library *library,
 void doctor_gpus_print(FILE *to, const struct doctor_gpus *gpus) {
     const struct weir__gpu_library *library;
     if (gpus->found.count == 0) fprintf(to, "GPUs        none: %s\n", gpus->error.message);
-    for (uint32_t g = 0; g < gpus->found.count; g++) print_gpu(to, gpus, g);
+    for (uint32_t g = 0; g < gpus->found.count; g++) {
+        print_gpu(to, gpus, g);
+        print_ways(to, gpus, g);
+    }
     print_links(to, gpus);
     fprintf(to, "CUDA        ");
     if (gpus->found.version > 0)

@@ -3,6 +3,7 @@
 #ifndef WEIR_TOOLS_DOCTOR_GPUS_H
 #define WEIR_TOOLS_DOCTOR_GPUS_H
 
+#include "device/cuda_fit.h"
 #include "device/gpus.h"
 #include "place/place.h"
 
@@ -14,8 +15,9 @@ enum { DOCTOR_LIBRARIES_MAX = 8 };
 /** Zeroed, then doctor_gpus_look, then doctor_gpus_clean_up. */
 struct doctor_gpus {
     struct weir__gpus found;
-    struct weir__near *near; /* per GPU */
-    struct weir_error error; /* why there is none */
+    struct weir__near *near;     /* per GPU */
+    struct weir__cuda_fit *fits; /* per GPU; zeroed where this build has no kernels */
+    struct weir_error error;     /* why there is none */
     struct weir__gpu_library_facts libraries[DOCTOR_LIBRARIES_MAX];
 };
 
@@ -24,7 +26,8 @@ int doctor_gpus_look(struct doctor_gpus *gpus, const struct weir__machine *machi
                      struct weir_faults *problems);
 void doctor_gpus_clean_up(struct doctor_gpus *gpus);
 
-/** A line per GPU, the links between them, and the libraries. */
+/** Two lines per GPU (the second: by which code it runs), the links between them, and the
+ * libraries. */
 void doctor_gpus_print(FILE *to, const struct doctor_gpus *gpus);
 /** `gpus`: [{name, memory, capability, multiprocessors, pci, numa_node (-1: unknown), cores,
  * reaches: [numbers]}]. A new reference. */

@@ -17,21 +17,13 @@ struct attention {
 
 enum attention_way { WAY_NONE, WAY_SEARCHED, WAY_ORDERED };
 
-static bool knows(int capability, size_t version) {
-    bool known = (capability >= 80 && capability <= 90) || (capability >= 100 && capability <= 103);
-    return known && version >= WEIR__CUDNN_ATTENTION_LEAST;
-}
-
-const char *weir__cudnn_attention_text(int capability, size_t version, bool has_compiler) {
-    if (version == 0) return "Weir's, for there is no cuDNN";
-    if (!has_compiler) return "Weir's, for there is no NVRTC";
-    if (!knows(capability, version)) return "Weir's, for this cuDNN has none for this GPU";
-    return capability >= 100 ? "cuDNN's, backward in order"
-                             : "cuDNN's, backward with scores in memory";
+bool weir__cudnn_attends_on(int capability) {
+    return (capability >= 80 && capability <= 90) || (capability >= 100 && capability <= 103);
 }
 
 static bool can(const struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend) {
-    return knows(cudnn->capability, cudnn->get_version()) &&
+    return weir__cudnn_attends_on(cudnn->capability) &&
+           cudnn->get_version() >= WEIR__CUDNN_ATTENTION_LEAST &&
            attend->size % WEIR__CUDA_ATTEND_STEP == 0 && attend->size <= WEIR__CUDA_ATTEND_SIZE &&
            attend->tokens > 1;
 }

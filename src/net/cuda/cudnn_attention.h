@@ -22,10 +22,8 @@
 
 enum { WEIR__CUDNN_ATTENTION_LEAST = 91801 };
 
-/** Whose attention of BF16 a GPU of such a capability (90: 9.0) takes where shapes allow it, in a
- * few words, without opening anything: `version` as cuDNN counts, 0 without one; `has_compiler`:
- * NVRTC is found. For who tells what a machine has. Static storage. */
-const char *weir__cudnn_attention_text(int capability, size_t version, bool has_compiler);
+/** Whether it is for GPUs of that capability, 10 * major + minor. */
+bool weir__cudnn_attends_on(int capability);
 
 /** The tensors' names in a graph and a variant pack. */
 enum {
