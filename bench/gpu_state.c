@@ -19,13 +19,11 @@ static const struct {
                {0x20, "heat (software)"},     {0x40, "heat (hardware)"},
                {0x80, "power brake"},         {0x100, "display clocks"}};
 
-typedef struct nvmlDevice_st *gpu_of_nvml;
-
 /* False, and 0, where the function is missing or fails. */
 static bool ask(const struct gpu_state *state, const char *symbol, uint32_t *value) {
     union {
         void *found;
-        int (*call)(gpu_of_nvml device, unsigned *value);
+        int (*call)(struct nvmlDevice_st *device, unsigned *value);
     } function = {.found = dlsym(state->library, symbol)};
     *value = 0;
     return function.found != NULL && function.call(state->device, value) == 0;
@@ -34,7 +32,7 @@ static bool ask(const struct gpu_state *state, const char *symbol, uint32_t *val
 static bool ask_of(const struct gpu_state *state, const char *symbol, int which, uint32_t *value) {
     union {
         void *found;
-        int (*call)(gpu_of_nvml device, int which, unsigned *value);
+        int (*call)(struct nvmlDevice_st *device, int which, unsigned *value);
     } function = {.found = dlsym(state->library, symbol)};
     *value = 0;
     return function.found != NULL && function.call(state->device, which, value) == 0;
@@ -43,7 +41,7 @@ static bool ask_of(const struct gpu_state *state, const char *symbol, int which,
 static uint64_t ask_reasons(const struct gpu_state *state) {
     union {
         void *found;
-        int (*call)(gpu_of_nvml device, unsigned long long *value);
+        int (*call)(struct nvmlDevice_st *device, unsigned long long *value);
     } function = {.found = dlsym(state->library, "nvmlDeviceGetCurrentClocksThrottleReasons")};
     unsigned long long value = 0;
     if (function.found == NULL || function.call(state->device, &value) != 0) return 0;
@@ -64,7 +62,7 @@ void gpu_state_open(struct gpu_state *state, void *library, const char *pci) {
     if (state->library == NULL || call_library(state, "nvmlInit_v2") != 0) return;
     union {
         void *found;
-        int (*call)(const char *pci, gpu_of_nvml *device);
+        int (*call)(const char *pci, struct nvmlDevice_st **device);
     } find = {.found = dlsym(state->library, "nvmlDeviceGetHandleByPciBusId_v2")};
     if (find.found == NULL || find.call(pci, &state->device) != 0) state->device = NULL;
     if (state->device == NULL) return;
