@@ -37,8 +37,14 @@ pub const Toolkits = struct {
 
 pub const Older = union(enum) {
     nvcc: []const u8,
-    /// A folder with the Python package.
-    nvrtc: LazyPath,
+    nvrtc: Nvrtc,
+};
+
+pub const Nvrtc = struct {
+    /// With the Python package.
+    folder: LazyPath,
+    /// The toolkit's, which packs what is compiled.
+    fatbinary: []const u8,
 };
 
 pub fn parseOptions(b: *Build) Toolkits {
@@ -56,7 +62,7 @@ pub fn parseOptions(b: *Build) Toolkits {
 }
 
 fn findOlder(b: *Build, nvcc: []const u8, wanted: ?[]const u8) ?Older {
-    if (std.mem.eql(u8, wanted orelse "", "pypi")) return .{ .nvrtc = bringNvrtc(b) };
+    if (std.mem.eql(u8, wanted orelse "", "pypi")) return .{ .nvrtc = bringNvrtc(b, nvcc) };
     const usual: []const []const u8 = &.{ "/usr/local/cuda-12.9", "/usr/local/cuda-12.8" };
     for (if (wanted) |folder| &.{folder} else usual) |folder| {
         const found = b.pathJoin(&.{ folder, "bin", "nvcc" });
@@ -70,13 +76,14 @@ fn findOlder(b: *Build, nvcc: []const u8, wanted: ?[]const u8) ?Older {
     return null;
 }
 
-fn bringNvrtc(b: *Build) LazyPath {
+fn bringNvrtc(b: *Build, nvcc: []const u8) Nvrtc {
     const run = b.addSystemCommand(&.{"sh"});
     run.setName("bring NVRTC");
     run.addFileArg(b.path("build/bring.sh"));
     const folder = run.addOutputDirectoryArg("nvrtc");
     run.addArgs(&.{ "nvidia-cuda-nvrtc-cu12==12.9.86", "./zigw build portable -Dcuda-12=DIR" });
-    return folder;
+    const tools = std.fs.path.dirname(nvcc).?;
+    return .{ .folder = folder, .fatbinary = b.pathJoin(&.{ tools, "fatbinary" }) };
 }
 
 /// What code as it should be does without, and a newer toolkit may find: an error where CI looks.
@@ -192,10 +199,11 @@ fn runNvcc(b: *Build, nvcc: []const u8) *Build.Step.Run {
     return run;
 }
 
-fn runNvrtc(b: *Build, folder: LazyPath) *Build.Step.Run {
+fn runNvrtc(b: *Build, nvrtc: Nvrtc) *Build.Step.Run {
     const run = b.addSystemCommand(&.{"python3"});
     run.addFileArg(b.path("build/nvrtc.py"));
-    run.addDirectoryArg(folder);
+    run.addDirectoryArg(nvrtc.folder);
+    run.setEnvironmentVariable("FATBINARY", nvrtc.fatbinary);
     run.addArg(architectures);
     return run;
 }
@@ -204,7 +212,7 @@ fn runNvrtc(b: *Build, folder: LazyPath) *Build.Step.Run {
 fn tellFacts(b: *Build, by: Older) LazyPath {
     const run = switch (by) {
         .nvcc => |nvcc| runNvcc(b, nvcc),
-        .nvrtc => |folder| runNvrtc(b, folder),
+        .nvrtc => |nvrtc| runNvrtc(b, nvrtc),
     };
     run.setName("toolkit's facts");
     run.addArg("--facts");
@@ -227,8 +235,8 @@ fn compileKernel(b: *Build, by: Older, source: []const u8) LazyPath {
             run.addArg("-o");
             return run.addOutputFileArg("kernel.fatbin");
         },
-        .nvrtc => |folder| {
-            const run = runNvrtc(b, folder);
+        .nvrtc => |nvrtc| {
+            const run = runNvrtc(b, nvrtc);
             run.setName(b.fmt("nvrtc {s}", .{source}));
             run.setCwd(b.path(""));
             const headers = files.listSources(b, "src", ".h", .recursive);
@@ -265,7 +273,7 @@ pub fn reportKernels(b: *Build, toolkits: Toolkits) *Build.Step.Run {
     run.addArgs(&.{ toolkits.nvcc orelse "", architectures });
     if (toolkits.older) |older| switch (older) {
         .nvcc => |nvcc| run.addArg(nvcc),
-        .nvrtc => |folder| run.addDirectoryArg(folder),
+        .nvrtc => |nvrtc| run.addDirectoryArg(nvrtc.folder),
     } else run.addArg("");
     run.addArgs(nvcc_flags);
     return run;

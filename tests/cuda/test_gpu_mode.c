@@ -253,7 +253,7 @@ static void test_a_portable_folder_runs_everything(void) {
     CHECK_CONTAINS(output, "# First contact: no GPU");
     CHECK_CONTAINS(output, "GPUs        none: WEIR_CUDA_DRIVER names a library that does not open");
     int code = run_folder("COMPUTE_SANITIZER=./finds WEIR_TEST_PARTS=cuda_device PYTHON=/none",
-                          "first-contact --fake doctor train cuda_device gradients sanitizer "
+                          "first-contact --fake train cuda_device gradients sanitizer "
                           "gpu-copy gpu-gpt2");
     CHECK_EQ_INT(code, 1);
     static const char *const words[] = {"train bf16                   held",
@@ -283,13 +283,13 @@ static void test_a_summary_names_what_failed(void) {
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
         snprintf(environment, sizeof environment, "WEIR_FAKE_CUDA_FAULT=%s", planted[i].fault);
         snprintf(wanted, sizeof wanted, "### %s: **failed**, exit ", planted[i].step);
-        EXPECT_EQ_INT(run_folder(environment, "--fake doctor f32 kernels_cuda"), 1);
+        EXPECT_EQ_INT(run_folder(environment, "--fake f32 kernels_cuda"), 1);
         EXPECT_CONTAINS(output, wanted);
         const char *faults = strstr(output, "## What did not hold");
         EXPECT(faults != NULL && strstr(faults, planted[i].words) != NULL);
         if (test_has_failed()) puts(output);
     }
-    CHECK_EQ_INT(run_folder("WEIR_FAKE_CUDA_FAULT=none", "--fake doctor f32 kernels_cuda"), 0);
+    CHECK_EQ_INT(run_folder("WEIR_FAKE_CUDA_FAULT=none", "--fake f32 kernels_cuda"), 0);
     CHECK_CONTAINS(output, "Nothing that ran.");
 }
 
