@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * More of what weir_net.h has: batch norm, and networks of images and of text that are built in. Errors,
- * threads and lives are weir_net.h's.
+ * More of what weir_net.h has: batch norm, and networks of images and of text that are built in.
+ * Errors, threads and lives are weir_net.h's.
  */
 #ifndef WEIR_MODELS_H
 #define WEIR_MODELS_H

@@ -538,8 +538,9 @@ struct weir_init {
 struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
                                   const int64_t *shape, struct weir_init init);
 /** Tied weights: the parameter `local` ("wte.weight") of the last earlier layer that has one, or
- * that with this whole name. It is one parameter, whose gradient is the sum over its uses in layer order, also where a pipeline cuts
- * between them: each stage then has a copy, and the copies stay equal. */
+ * that with this whole name. It is one parameter, whose gradient is the sum over its uses in layer
+ * order, also where a pipeline cuts between them: each stage then has a copy, and the copies stay
+ * equal. */
 struct weir_value *weir_tied_parameter(struct weir_builder *builder, const char *local);
 /** Stashes x under a name that the layer's type declares. */
 void weir_stash(struct weir_builder *builder, const char *name_space, const char *name,

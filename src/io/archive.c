@@ -27,8 +27,7 @@ static bool has_file(const struct weir__io *io, const char *folder, const char *
                      char path[PATH_MAX]) {
     struct stat facts;
     int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    return length < PATH_MAX &&
-           (weir__io_calls_of(io)->stat(path, &facts) == 0 || errno != ENOENT);
+    return length < PATH_MAX && (weir__io_calls_of(io)->stat(path, &facts) == 0 || errno != ENOENT);
 }
 
 static int open_folder(const struct weir__io *io, const char *folder,

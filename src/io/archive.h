@@ -24,9 +24,9 @@
  * of a save have names that no other save gives, so one that ends half way leaves the former
  * checkpoint whole; what the index does not name is removed after the next commit.
  *
- * A folder without such an index may be one of Hugging Face's transformers, which is only read: with
- * model.safetensors, or with model.safetensors.index.json, whose "weight_map" names the file in which
- * each tensor lies.
+ * A folder without such an index may be one of Hugging Face's transformers, which is only read:
+ * with model.safetensors, or with model.safetensors.index.json, whose "weight_map" names the file
+ * in which each tensor lies.
  *
  * Statuses are io/file.h's and safetensors.h's, and WEIR_ERR_FORMAT for an index or a part that is
  * not what was saved. Everything blocks; any thread, one checkpoint by one thread at a time.

@@ -70,7 +70,8 @@ static int read_files(const struct index_reading *reading, const json_t *files) 
         const json_t *file = json_array_get(files, i);
         struct weir__part *part = &index->parts[i];
         part->name = json_string_value(json_object_get(file, "name"));
-        if (!weir__is_part_name(part->name) || !natural(json_object_get(file, "bytes"), &part->bytes) ||
+        if (!weir__is_part_name(part->name) ||
+            !natural(json_object_get(file, "bytes"), &part->bytes) ||
             !read_digest(json_object_get(file, "digest"), &part->digest))
             return refuse(reading, "file %zu has no name, bytes and digest", i);
     }

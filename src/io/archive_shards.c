@@ -84,8 +84,7 @@ static int read_map(const struct shards *shards, json_t *map) {
         return refuse(shards, "is no list of tensors", "weight_map");
     index->parts = weir__pool_take(&index->pool, count, sizeof *index->parts);
     index->tensors = weir__pool_take(&index->pool, count, sizeof *index->tensors);
-    index->first_extents =
-        weir__pool_take(&index->pool, count + 1, sizeof *index->first_extents);
+    index->first_extents = weir__pool_take(&index->pool, count + 1, sizeof *index->first_extents);
     index->extents = weir__pool_take(&index->pool, count, sizeof *index->extents);
     if (index->parts == NULL || index->tensors == NULL || index->first_extents == NULL ||
         index->extents == NULL)

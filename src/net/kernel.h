@@ -95,7 +95,8 @@
  * - leaky_relu: x -> y = x > 0 ? x : slope * x, slope >= 0; in place ok. leaky_relu_grad: dy, y
  *   -> dx = y > 0 ? dy : slope * dy
  * - silu: x -> y = x * sigmoid(x); silu_grad: dy, x -> dx
- * - swiglu: gate, up -> y = silu(gate) * up (Shazeer, 2020); swiglu_grad: dy, gate, up -> dgate, dup
+ * - swiglu: gate, up -> y = silu(gate) * up (Shazeer, 2020); swiglu_grad: dy, gate, up -> dgate,
+ * dup
  * - sigmoid: x -> y; in place ok; sigmoid_grad: dy, y -> dx. No overflow for any x
  * - tanh: x -> y; in place ok; tanh_grad: dy, y -> dx
  * - dropout: x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row r: word
@@ -182,8 +183,8 @@
  * - attention_cached: qkv (R, 3C) -> y (R, C). Keeps keys and values in call->cache (sequences,
  *   P = table, 2C): first all rows' go to their place, then each row attends to the places 0 … its
  *   own of its sequence
- * - grouped_attention_cached: q (R, C), k, v (R, D) -> y (R, C), as attention_cached does; the cache
- *   is (sequences, P, 2D). rope_cached: x (R, C) -> y, at its place; in place ok
+ * - grouped_attention_cached: q (R, C), k, v (R, D) -> y (R, C), as attention_cached does; the
+ * cache is (sequences, P, 2D). rope_cached: x (R, C) -> y, at its place; in place ok
  * - position_cached: x (R, C), table (P, C) -> y = x + the row of its place; in place ok
  *
  * The user's own
@@ -320,7 +321,7 @@ struct weir__op_shape {
     int64_t kv_heads;         /**< grouped_attention */
     int64_t reach;            /**< grouped_attention: keys that a query sees at most; 0: all */
     const float *frequencies; /**< rope: radians per token (C / heads / 2); lives as the network */
-    int64_t table; /**< rows of a table: V of embedding, P of position */
+    int64_t table;            /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
     bool weight_in_out; /**< GPT-2's Conv1D layout */
     bool has_bias;      /**< operands marked "?" are there */

@@ -52,7 +52,8 @@ static void test_published_decoders_have_their_parameters(void) {
                 TIED ", \"attention_bias\": false"),
          596049920},
         {CONFIG("llama", 4096, 11008, 32, 32, 32, 128, 32000, 10000.0, ""), 6738415616},
-        {CONFIG("mistral", 4096, 14336, 32, 32, 8, 128, 32000, 10000.0, ", \"sliding_window\": 4096"),
+        {CONFIG("mistral", 4096, 14336, 32, 32, 8, 128, 32000, 10000.0,
+                ", \"sliding_window\": 4096"),
          7241732096},
     };
     const char *folder = test_temporary_directory();
@@ -131,15 +132,18 @@ static void test_damaged_configs_crash_nothing(void) {
 }
 
 #define PART(name) "\"" name "\": \"model-1.safetensors\""
-#define BLOCK(name) PART("model.layers.0." name ".weight")
-#define PARTS                                                                                      \
-    PART("model.embed_tokens.weight") ", " BLOCK("input_layernorm") ", "                           \
-    BLOCK("self_attn.q_proj") ", " BLOCK("self_attn.k_proj") ", " BLOCK("self_attn.v_proj") ", "   \
-    BLOCK("self_attn.o_proj") ", " BLOCK("post_attention_layernorm") ", " BLOCK("mlp.gate_proj")   \
-    ", " BLOCK("mlp.up_proj") ", " BLOCK("mlp.down_proj") ", " PART("model.norm.weight")
+#define BLOCK(name) PART("model.layers.0." name ".weight") ", "
+#define NORMS BLOCK("input_layernorm") BLOCK("post_attention_layernorm")
+#define ATTENTION                                                                                  \
+    BLOCK("self_attn.q_proj")                                                                      \
+    BLOCK("self_attn.k_proj")                                                                      \
+    BLOCK("self_attn.v_proj")                                                                      \
+    BLOCK("self_attn.o_proj")
+#define MLP BLOCK("mlp.gate_proj") BLOCK("mlp.up_proj") BLOCK("mlp.down_proj")
+#define PARTS NORMS ATTENTION MLP PART("model.embed_tokens.weight") ", " PART("model.norm.weight")
 
-static const char one_layer[] = CONFIG("mistral", 16, 24, 1, 4, 2, 4, 300, 1000.0,
-                                       TIED ", \"sliding_window\": 5");
+static const char one_layer[] =
+    CONFIG("mistral", 16, 24, 1, 4, 2, 4, 300, 1000.0, TIED ", \"sliding_window\": 5");
 
 static void test_weights_are_read_in_one_file_or_in_shards(void) {
     static const struct {
@@ -170,10 +174,12 @@ static void test_weights_are_read_in_one_file_or_in_shards(void) {
         CLI_CODE_IN(folder, &run, indexes[i].why == NULL ? 0 : 2,
                     "eval --model model --load model --data text --context 8 --json b");
         if (indexes[i].why != NULL) EXPECT_CONTAINS(run.output, indexes[i].why);
-        if (indexes[i].why == NULL) EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
+        if (indexes[i].why == NULL)
+            EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
     }
     CHECK(cli_do(folder, "mv model/model-1.safetensors model/model.safetensors"));
-    CLI_CODE_IN(folder, &run, 0, "eval --model model --load model --data text --context 8 --json b");
+    CLI_CODE_IN(folder, &run, 0,
+                "eval --model model --load model --data text --context 8 --json b");
     EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
 }
 

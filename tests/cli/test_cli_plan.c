@@ -493,7 +493,6 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
                 TEST(many_workers_stand_below_each_other),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_counts_gpt2s_parameters), TEST(describe_shows_a_partition),
-                TEST(doctor_names_the_machine),
-                TEST(doctor_shows_gpus_links_and_libraries),
+                TEST(doctor_names_the_machine), TEST(doctor_shows_gpus_links_and_libraries),
                 TEST(doctor_compares_images_and_the_driver), TEST(doctor_says_why_there_is_no_gpu),
                 TEST(doctor_places_workers_on_made_up_machines))

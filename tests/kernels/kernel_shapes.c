@@ -130,10 +130,11 @@ static void choose_attention(struct weir__op_shape *shape) {
 
 /** Keys and values of several heads, or positions, or both. */
 static void choose_grouped(struct weir__op_shape *shape) {
-    static const float frequencies[] = {1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f,
-                                        1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f,
-                                        1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f,
-                                        1, 0.5f, 0.3f, 0.1f, 0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f, 1e-5f};
+    static const float frequencies[] = {1,     0.5f,  0.3f,  0.1f,  0.03f, 0.01f, 1e-3f, 2e-4f,
+                                        3.1f,  1e-5f, 1,     0.5f,  0.3f,  0.1f,  0.03f, 0.01f,
+                                        1e-3f, 2e-4f, 3.1f,  1e-5f, 1,     0.5f,  0.3f,  0.1f,
+                                        0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f,  1e-5f, 1,     0.5f,
+                                        0.3f,  0.1f,  0.03f, 0.01f, 1e-3f, 2e-4f, 3.1f,  1e-5f};
     static const int64_t head_sizes[] = {2, 4, 6, 8, 16, 20, 32, 34, 64, 80};
     int64_t size = head_sizes[test_random_below(WEIR__COUNT_OF(head_sizes))];
     bool cached =

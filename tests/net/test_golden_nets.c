@@ -49,11 +49,11 @@ static const struct layer nested_layers[] = {
 
 struct golden {
     const char *path;
-    const char *json;           /* the model's own file, or NULL */
+    const char *json;                           /* the model's own file, or NULL */
     const struct weir_decoder_options *decoder; /* or NULL */
     const struct layer *layers;                 /* NULL without these: the GPT */
-    uint32_t residual_layers;   /* of the GPT with residuals in blocks of 2; 0: the plain one */
-    uint32_t updates;           /* 0: UPDATES */
+    uint32_t residual_layers; /* of the GPT with residuals in blocks of 2; 0: the plain one */
+    uint32_t updates;         /* 0: UPDATES */
     uint32_t layer_count;
     struct weir_tensor input, target, output;
     const char *loss;
@@ -145,15 +145,14 @@ static const struct golden convolutions = {
     .length = 3 * (27 + 42 + 21 + 9 + 48 + 27 + 600) + 7 * 156,
 };
 
-
 /* ---- decoders: tests/golden/make_decoders.py ---- */
 
 #define DECODER                                                                                    \
     .layers = 2, .width = 16, .inner = 24, .heads = 4, .kv_heads = 2, .head_size = 4,              \
     .context = 12, .vocab = 20, .eps = 1e-5, .rope_theta = 10000, .rope_factor = 1, .rope_low = 1, \
     .rope_high = 4
-static const struct weir_decoder_options llama_options = {
-    DECODER, .qkv_bias = true, .bias = true, .mlp_bias = true};
+static const struct weir_decoder_options llama_options = {DECODER, .qkv_bias = true, .bias = true,
+                                                          .mlp_bias = true};
 static const struct weir_decoder_options mistral_options = {DECODER};
 static const struct weir_decoder_options qwen2_options = {DECODER, .qkv_bias = true, .tied = true};
 static const struct weir_decoder_options qwen3_options = {DECODER, .qk_norm = true, .tied = true};
@@ -623,19 +622,15 @@ static void test_a_file_of_convolutions_trains_as_pytorch(void) {
     run(&convolutions, WEIR_F32, true, check_training);
 }
 
-WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
-                TEST(tied_head_sums_both_gradients), TEST(gpt_trains_as_pytorch_with_clipped_adamw),
-                TEST(mixed_residuals_give_pytorchs_gradients),
-                TEST(mixed_residuals_train_as_pytorch),
-                TEST(crossing_skips_give_pytorchs_gradients),
-                TEST(crossing_skips_train_as_pytorch_with_nesterov),
-                TEST(nested_skips_give_pytorchs_gradients),
-                TEST(nested_skips_train_as_pytorch_with_momentum),
-                TEST(a_file_of_text_layers_gives_pytorchs_gradients),
-                TEST(a_file_of_text_layers_trains_as_pytorch),
-                TEST(a_file_of_image_layers_gives_pytorchs_gradients),
-                TEST(a_file_of_image_layers_trains_as_pytorch),
-                TEST(decoders_give_transformers_gradients),
-                TEST(decoders_train_as_transformers),
-                TEST(a_file_of_convolutions_gives_pytorchs_gradients),
-                TEST(a_file_of_convolutions_trains_as_pytorch))
+WEIR_TEST_SUITE(
+    golden_nets, TEST(gpt_gives_pytorchs_gradients), TEST(tied_head_sums_both_gradients),
+    TEST(gpt_trains_as_pytorch_with_clipped_adamw), TEST(mixed_residuals_give_pytorchs_gradients),
+    TEST(mixed_residuals_train_as_pytorch), TEST(crossing_skips_give_pytorchs_gradients),
+    TEST(crossing_skips_train_as_pytorch_with_nesterov), TEST(nested_skips_give_pytorchs_gradients),
+    TEST(nested_skips_train_as_pytorch_with_momentum),
+    TEST(a_file_of_text_layers_gives_pytorchs_gradients),
+    TEST(a_file_of_text_layers_trains_as_pytorch),
+    TEST(a_file_of_image_layers_gives_pytorchs_gradients),
+    TEST(a_file_of_image_layers_trains_as_pytorch), TEST(decoders_give_transformers_gradients),
+    TEST(decoders_train_as_transformers), TEST(a_file_of_convolutions_gives_pytorchs_gradients),
+    TEST(a_file_of_convolutions_trains_as_pytorch))

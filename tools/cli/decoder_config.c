@@ -28,12 +28,12 @@ struct config {
 
 #define AT(member) offsetof(struct weir_decoder_options, member)
 
-enum kind { SIZE, REAL, FLAG };
+enum field_kind { SIZE, REAL, FLAG };
 
 /** Fields that are an option of the model. */
-static const struct field {
+static const struct config_field {
     const char *key;
-    enum kind kind;
+    enum field_kind kind;
     size_t offset;
     enum family families;
     bool required;
@@ -54,13 +54,27 @@ static const struct field {
 
 /** Fields that change no number of a model that is trained, or asked, as here. */
 static const char *const silent[] = {
-    "architectures",      "model_type",           "torch_dtype",
-    "dtype",              "transformers_version", "bos_token_id",
-    "eos_token_id",       "pad_token_id",         "use_cache",
-    "initializer_range",  "pretraining_tp",       "_name_or_path",
-    "is_llama_config",    "transformers.js_config", "max_position_embeddings",
-    "rope_scaling",       "rope_parameters",      "use_sliding_window",
-    "sliding_window",     "max_window_layers",    "layer_types",
+    "architectures",
+    "model_type",
+    "torch_dtype",
+    "dtype",
+    "transformers_version",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "use_cache",
+    "initializer_range",
+    "pretraining_tp",
+    "_name_or_path",
+    "is_llama_config",
+    "transformers.js_config",
+    "max_position_embeddings",
+    "rope_scaling",
+    "rope_parameters",
+    "use_sliding_window",
+    "sliding_window",
+    "max_window_layers",
+    "layer_types",
     "_attn_implementation_autoset",
 };
 
@@ -99,7 +113,7 @@ static void take_real(const struct config *config, const char *key, const json_t
         refuse(config, key, "is not a number");
 }
 
-static void take_field(const struct config *config, const struct field *field,
+static void take_field(const struct config *config, const struct config_field *field,
                        const json_t *value) {
     void *to = (char *)config->options + field->offset;
     if (field->kind == SIZE)
@@ -233,9 +247,10 @@ static bool find_family(struct config *config) {
     for (size_t i = 0; i < WEIR__COUNT_OF(families); i++)
         if (strcmp(type, families[i].name) == 0) config->family = families[i].family;
     if (config->family != 0) return true;
-    weir_faults_add(config->faults,
-                    "%s: \"model_type\" \"%.40s\" is not known: llama, mistral, qwen2 and qwen3 are",
-                    config->path, type);
+    weir_faults_add(
+        config->faults,
+        "%s: \"model_type\" \"%.40s\" is not known: llama, mistral, qwen2 and qwen3 are",
+        config->path, type);
     return false;
 }
 

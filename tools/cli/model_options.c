@@ -28,8 +28,8 @@ const struct arg_option model_option_list[] = {
      .least = 1, .most = 65536},
     {"heads", ARG_U32, AT(heads), "gpt: attention heads; they divide the width", .value = "N",
      .fallback = "8", .least = 1, .most = 65536},
-    {"context", ARG_U32, AT(context), "gpt, decoders: length of a row", .value = "N", .fallback = "128",
-     .unit = "tokens", .least = 1, .most = 1048576},
+    {"context", ARG_U32, AT(context), "gpt, decoders: length of a row", .value = "N",
+     .fallback = "128", .unit = "tokens", .least = 1, .most = 1048576},
     {"vocab", ARG_U32, AT(vocab), "gpt: distinct tokens; 256 for bytes", .value = "N",
      .fallback = "256", .least = 2, .most = 16777216},
     {"tied", ARG_FLAG, AT(tied), "gpt: the head's weight is the token embedding"},
@@ -276,8 +276,9 @@ static int build_decoder(const struct model_options *options, const struct args 
     decoder.context = options->context;
     if (decoder.context > most && !args_given(args, "context")) decoder.context = most;
     if (decoder.context > most) {
-        weir_faults_add(faults, "--context %u, but %s was made for at most %u tokens: give up to "
-                                "%u",
+        weir_faults_add(faults,
+                        "--context %u, but %s was made for at most %u tokens: give up to "
+                        "%u",
                         decoder.context, options->model, most, most);
         return WEIR_ERR_ARGUMENT;
     }

@@ -74,8 +74,8 @@ int weir__lasting_plan(const struct weir__instance_options *options,
         const struct weir__node *node = graph->nodes[i];
         size_t bytes = 0;
         if (node->dead || node->op == WEIR__OP_ALIAS || !is_used(options->slices, i)) continue;
-        bool caches = node->op == WEIR__OP_attention_cached ||
-                      node->op == WEIR__OP_grouped_attention_cached;
+        bool caches =
+            node->op == WEIR__OP_attention_cached || node->op == WEIR__OP_grouped_attention_cached;
         int status = caches ? cache_bytes(&node->shape, &bytes) : pack_bytes(options, node, &bytes);
         if (status != WEIR_OK) return status;
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;

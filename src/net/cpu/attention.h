@@ -26,7 +26,7 @@ struct weir__head {
     int64_t reach;         /**< > 0: only as many keys, its own the last */
     float scale;           /**< 1 / sqrt(size) */
     const number *q, *k, *v;
-    int64_t step, kv_step; /**< from token to token, of q, and of k and v */
+    int64_t step, kv_step;               /**< from token to token, of q, and of k and v */
     struct weir__head_rows keys, values; /**< the latter in the backward pass only */
     const float *lse;                    /**< (T); the backward pass only */
 };

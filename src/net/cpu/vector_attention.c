@@ -116,8 +116,7 @@ VECTOR_INLINE void mask_and_find(const struct weir__head *head, float *scores, i
             float *at = scores + j * WEIR__PANEL + half * LANES;
             vfloat score = v_load(at);
             if (weir__head_masks(head, first, keys->first + j)) {
-                score =
-                    v_select(weir__head_mask(head, first, half, keys->first + j), score, never);
+                score = v_select(weir__head_mask(head, first, half, keys->first + j), score, never);
                 v_store(at, score);
             }
             largest[half] = v_max(score, largest[half]);
@@ -219,8 +218,7 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     struct weir__head head = VECTOR(head_of)(shape);
     struct forward_areas areas = {0};
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
-    struct weir__head_place at =
-        weir__head_place(shape, part / shape->heads, part % shape->heads);
+    struct weir__head_place at = weir__head_place(shape, part / shape->heads, part % shape->heads);
     VECTOR(head_stands)(&head, &at, call->in);
     float *lse = (float *)call->out[1] + part * head.tokens;
     number *y = (number *)call->out[0] + at.y;

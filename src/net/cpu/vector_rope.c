@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Rotary positions. The angles of a token are the same for all heads, and cost more than turning
- * one: so each part of the work takes some tokens, makes a token's sines and cosines once, and turns
- * all its heads. An angle is reduced to an eighth of a turn in double.
+ * one: so each part of the work takes some tokens, makes a token's sines and cosines once, and
+ * turns all its heads. An angle is reduced to an eighth of a turn in double.
  */
 #include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"

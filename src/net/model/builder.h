@@ -108,17 +108,17 @@ struct weir_value *weir__residual_mix(struct weir_builder *builder, uint32_t cou
                                       struct weir_value *const *sources, struct weir_value *weight,
                                       struct weir_value *query, double eps);
 
-/** Causal attention of q [tokens, width] to k and v [tokens, kv_heads * width / heads]: each of these
- * heads serves heads / kv_heads of q's. With reach > 0 a query sees the last `reach` tokens, its own
- * among them. With sequences a row is one token, and keys and values are kept. */
+/** Causal attention of q [tokens, width] to k and v [tokens, kv_heads * width / heads]: each of
+ * these heads serves heads / kv_heads of q's. With reach > 0 a query sees the last `reach` tokens,
+ * its own among them. With sequences a row is one token, and keys and values are kept. */
 struct weir__grouping {
     int64_t heads, kv_heads, reach;
 };
 struct weir_value *weir__grouped_attention(struct weir_builder *builder, struct weir_value *q,
                                            struct weir_value *k, struct weir_value *v,
                                            const struct weir__grouping *grouping);
-/** Rotary positions of x [tokens, heads * size]: `frequencies` [size / 2], radians per token, live as
- * long as the network. */
+/** Rotary positions of x [tokens, heads * size]: `frequencies` [size / 2], radians per token, live
+ * as long as the network. */
 struct weir_value *weir__rope(struct weir_builder *builder, struct weir_value *x, int64_t heads,
                               const float *frequencies);
 /** silu(gate) * up, of equal shapes. */

@@ -174,8 +174,9 @@ const struct weir_layer_type weir__layer_decoder_block = {
     .build = build_block,
     .input = "tokens, width",
     .output = "tokens, width",
-    .about = "a block of Llama, Mistral or Qwen: grouped-query attention with rotary positions, and "
-             "SwiGLU, each behind an RMSNorm and beside a residual"};
+    .about =
+        "a block of Llama, Mistral or Qwen: grouped-query attention with rotary positions, and "
+        "SwiGLU, each behind an RMSNorm and beside a residual"};
 
 /* ---- the head ---- */
 
@@ -188,9 +189,8 @@ static struct weir_value *build_head(struct weir_builder *b, const struct weir_l
                                      struct weir_value *x) {
     const char *tied = weir_layer_text(layer, "tied");
     int64_t shape[] = {weir_layer_int(layer, "vocab"), weir__value_width(x)};
-    struct weir_value *weight =
-        tied[0] != '\0' ? weir_tied_parameter(b, tied)
-                        : weir_parameter(b, "weight", 2, shape, weights);
+    struct weir_value *weight = tied[0] != '\0' ? weir_tied_parameter(b, tied)
+                                                : weir_parameter(b, "weight", 2, shape, weights);
     if (weight == NULL) return NULL;
     if (weight->rank != 2 || weight->shape[0] != shape[0] || weight->shape[1] != shape[1])
         return weir_builder_fail(b, WEIR_ERR_SHAPE,
@@ -218,8 +218,9 @@ static bool check_options(const struct weir_decoder_options *options, struct wei
         weir_faults_add(faults, "layers, width, inner, heads, kv_heads, head_size, context and "
                                 "vocab of a decoder are at least 1");
     if (options->rope_theta > 1 && options->rope_factor >= 1) return good;
-    weir_faults_add(faults, "a decoder's rope_theta is above 1, not %g, and its rope_factor at "
-                            "least 1, not %g",
+    weir_faults_add(faults,
+                    "a decoder's rope_theta is above 1, not %g, and its rope_factor at "
+                    "least 1, not %g",
                     options->rope_theta, options->rope_factor);
     return false;
 }
