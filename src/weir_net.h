@@ -459,6 +459,7 @@ struct weir_attr_rule {
      * row's first dimension, -1 its last. Another one is refused. 0: no such size. */
     int32_t of_input;
     bool fixed; /**< PyTorch's attribute of which one case is offered, the default */
+    bool later; /**< other lists are hashed as before it came, where it has its default */
 };
 
 /** A skip that a type uses, whose name and namespace are attributes (TEXT) of the layer. */

@@ -88,6 +88,14 @@ static void test_configs_that_are_not_known_are_refused(void) {
          "\"rope_scaling\" is of a type that is not known"},
         {SMALL("llama", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}"),
          "\"factor\" is not a number"},
+        {SMALL("llama", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0, "
+                        "\"partial_rotary_factor\": 0.5}"),
+         "\"partial_rotary_factor\" is not known of such positions"},
+        {SMALL("llama", LLAMA3 ", \"rope_parameters\": {\"rope_type\": \"default\"}"),
+         "stands beside \"rope_parameters\""},
+        {SMALL("mistral", ""), "\"sliding_window\" is missing"},
+        {"{\"model_type\": \"qwen3\", \"num_attention_heads\": 4, \"hidden_size\": 16}",
+         "\"head_dim\" is missing"},
         {SMALL("qwen2", ", \"mlp_bias\": true"), "\"mlp_bias\" is not known"},
         {SMALL("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 8, "
                         "\"max_window_layers\": 1"),
@@ -96,6 +104,9 @@ static void test_configs_that_are_not_known_are_refused(void) {
          "\"layer_types\" is not the same for all layers"},
         {CONFIG("llama", 16, 24, 2, 4, 3, 4, 300, 1000.0, ""), "4 heads share 3 of keys"},
         {CONFIG("llama", 16, 24, 2, 4, 2, 5, 300, 1000.0, ""), "the last is even"},
+        {SMALL("qwen3", ", \"layer_types\": [\"full_attention\"]"),
+         "\"layer_types\" is not the same"},
+        {CONFIG("llama", 16, 24, 5000, 4, 2, 4, 300, 1000.0, ""), "is above 4096"},
         {CONFIG("llama", 16, 24, 0, 4, 2, 4, 300, 1000.0, ""),
          "\"num_hidden_layers\" is not a whole number from 1 on"},
         {CONFIG("llama", 16, 24, 2, 4, 2, 4, 300, 0.5, ""), "rope_theta is above 1"},
@@ -131,14 +142,15 @@ static void test_damaged_configs_crash_nothing(void) {
     }
 }
 
-#define PART(name) "\"" name "\": \"model-1.safetensors\""
+#define LIES(name, file) "\"" name "\": \"model-" file ".safetensors\""
+#define PART(name) LIES(name, "1")
 #define BLOCK(name) PART("model.layers.0." name ".weight") ", "
 #define NORMS BLOCK("input_layernorm") BLOCK("post_attention_layernorm")
 #define ATTENTION                                                                                  \
     BLOCK("self_attn.q_proj")                                                                      \
     BLOCK("self_attn.k_proj")                                                                      \
     BLOCK("self_attn.v_proj")                                                                      \
-    BLOCK("self_attn.o_proj")
+    LIES("model.layers.0.self_attn.o_proj.weight", "2") ", "
 #define MLP BLOCK("mlp.gate_proj") BLOCK("mlp.up_proj") BLOCK("mlp.down_proj")
 #define PARTS NORMS ATTENTION MLP PART("model.embed_tokens.weight") ", " PART("model.norm.weight")
 
@@ -168,7 +180,8 @@ static void test_weights_are_read_in_one_file_or_in_shards(void) {
     EXPECT_CONTAINS(run.output, "without model.safetensors");
     CLI_CODE_IN(folder, &run, 0,
                 "eval --model model --load weights.safetensors --data text --context 8 --json a");
-    CHECK(cli_do(folder, "cp weights.safetensors model/model-1.safetensors"));
+    CHECK(cli_do(folder, "cp weights.safetensors model/model-1.safetensors; "
+                         "cp weights.safetensors model/model-2.safetensors"));
     for (size_t i = 0; i < sizeof indexes / sizeof indexes[0]; i++) {
         write_file(folder, "model.safetensors.index.json", indexes[i].index);
         CLI_CODE_IN(folder, &run, indexes[i].why == NULL ? 0 : 2,
@@ -183,10 +196,11 @@ static void test_weights_are_read_in_one_file_or_in_shards(void) {
     EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
 }
 
-/* Keys and values that are kept, stage by stage, of a text longer than the window. */
+/* Keys and values that are kept, stage by stage, of a text longer than the window; one that is
+ * given whole is continued as one of which a part was drawn. */
 static void test_a_decoder_trains_and_continues_texts(void) {
     const char *folder = test_temporary_directory();
-    write_file(folder, "config.json", SMALL("qwen3", TIED));
+    write_file(folder, "config.json", SMALL("mistral", TIED ", \"sliding_window\": 5"));
     CHECK(cli_do(folder, "seq 1 300 > text"));
     CLI_CODE_IN(folder, &run, 0,
                 "train --model model --data text --context 24 --batch 4 --chunks 2 --steps 3 "

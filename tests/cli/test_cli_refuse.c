@@ -50,8 +50,7 @@ static const struct refusal of_pipelines[] = {
     {"--chunks 0", "--chunks 0: too small"},
     {"--stages 0", "--stages 0: too small"},
     {"--stagse 2", "unknown option --stagse: did you mean --stages?"},
-    {"--model gptt",
-     "--model gptt is not known (did you mean gpt?): choose gpt, unet, resnet101 or amoebanetd"},
+    {"--model gptt", "--model gptt is not known (did you mean gpt?): choose gpt, gpt2-124m, "},
     {"--heads 3", "--width 16 is not a multiple of --heads 3"},
     {"--dropout 1.5", "--dropout 1.5"},
 };

@@ -275,7 +275,7 @@ static void test_a_summary_names_what_failed(void) {
     } planted[] = {
         {"image", "train f32", "UNSUPPORTED_PTX_VERSION"},
         {"library", "train f32", "cuBLASLt: not found"},
-        {"plan", "train f32", "linear failed: a numerical library"},
+        {"plan", "train f32", "cublasLtMatmul: it does not run"},
         {"weir_copy", "tests kernels_cuda", "FAIL kernels_cuda/copy_moves_any_bytes"},
     };
     char environment[64], wanted[64];

@@ -114,6 +114,8 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
+    case WEIR__OP_grouped_attention_grad: /* of a key, over the heads that share it */
+        return sqrt((double)(test->shape.heads / test->shape.kv_heads));
     /* Shares have errors of logits, which are up to some weight * query's length, 2 root width. */
     case WEIR__OP_residual_mix_grad: return 2 * sum_length(&test->shape) * largest_rstd(test);
     case WEIR__OP_linear:

@@ -143,6 +143,7 @@ static void choose_grouped(struct weir__op_shape *shape) {
     shape->heads = shape->kv_heads * between(1, 4);
     shape->width = shape->heads * size;
     shape->reach = test_random_below(2) == 0 ? 0 : any_size();
+    if (test_random_below(8) == 0) shape->reach = INT32_MAX;
     shape->frequencies = frequencies;
     shape->rows = cached ? small_size() : between(1, 2);
     shape->tokens = cached ? 1 : any_size();

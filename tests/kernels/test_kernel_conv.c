@@ -110,8 +110,20 @@ struct chains {
     bool fused;
 };
 
+/** a * b + sum, rounded once. fmaf is not asked: where a run-time library makes it of doubles, it
+ * rounds twice. The product is exact; what its sum loses makes that odd, so that it is no tie. */
+static float multiply_add(float a, float b, float sum) {
+    double product = (double)a * b, whole = product + sum, back = whole - product;
+    double lost = (product - (whole - back)) + (sum - back);
+    uint64_t bits;
+    memcpy(&bits, &whole, sizeof bits);
+    if (lost != 0 && bits % 2 == 0) bits = (lost > 0) == (whole > 0) ? bits + 1 : bits - 1;
+    memcpy(&whole, &bits, sizeof bits);
+    return (float)whole;
+}
+
 static float add_product(const struct chains *chains, double a, double b, float sum) {
-    return chains->fused ? fmaf((float)a, (float)b, sum) : sum + (float)a * (float)b;
+    return chains->fused ? multiply_add((float)a, (float)b, sum) : sum + (float)a * (float)b;
 }
 
 /** By the output's pixel and a tap: the input's pixel; -1: none. */

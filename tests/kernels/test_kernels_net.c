@@ -44,10 +44,14 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
 
 /** Ops that are CPUs' alone: nets with them are refused on GPUs. */
 static bool is_cpus(enum weir__op_code op) {
-    static const enum weir__op_code alone[] = {
-        WEIR__OP_grouped_attention, WEIR__OP_grouped_attention_grad,
-        WEIR__OP_grouped_attention_cached, WEIR__OP_rope, WEIR__OP_rope_grad, WEIR__OP_rope_cached,
-        WEIR__OP_swiglu, WEIR__OP_swiglu_grad};
+    static const enum weir__op_code alone[] = {WEIR__OP_grouped_attention,
+                                               WEIR__OP_grouped_attention_grad,
+                                               WEIR__OP_grouped_attention_cached,
+                                               WEIR__OP_rope,
+                                               WEIR__OP_rope_grad,
+                                               WEIR__OP_rope_cached,
+                                               WEIR__OP_swiglu,
+                                               WEIR__OP_swiglu_grad};
     for (size_t i = 0; i < WEIR__COUNT_OF(alone); i++)
         if (alone[i] == op) return true;
     return false;

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 
+enum { LAYERS_MOST = 4096 };
 enum family { LLAMA = 1, MISTRAL = 2, QWEN2 = 4, QWEN3 = 8, ALL = 15 };
 
 static const struct {
@@ -42,8 +43,8 @@ static const struct config_field {
     {"hidden_size", SIZE, AT(width), ALL, true},
     {"intermediate_size", SIZE, AT(inner), ALL, true},
     {"num_attention_heads", SIZE, AT(heads), ALL, true},
-    {"num_key_value_heads", SIZE, AT(kv_heads), ALL, false},
-    {"head_dim", SIZE, AT(head_size), ALL, false},
+    {"num_key_value_heads", SIZE, AT(kv_heads), ALL, false}, /* llama alone has a default */
+    {"head_dim", SIZE, AT(head_size), ALL, false},           /* all but qwen3 */
     {"vocab_size", SIZE, AT(vocab), ALL, true},
     {"rms_norm_eps", REAL, AT(eps), ALL, true},
     {"rope_theta", REAL, AT(rope_theta), ALL, false},
@@ -176,67 +177,110 @@ static const char *text_of(const json_t *object, const char *key) {
     return text != NULL ? text : "";
 }
 
-static void take_llama3(const struct config *config, const json_t *scaling) {
+/** Fields of what says how positions are scaled, by its type. */
+static const struct {
+    const char *type;
+    const char *keys[5];
+} scalings[] = {
+    {"default", {NULL}},
+    {"linear", {"factor"}},
+    {"llama3",
+     {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}},
+};
+
+/** Which of `scalings`; their count for none. */
+static size_t find_scaling(const json_t *scaling) {
+    const char *type = text_of(scaling, "rope_type");
+    if (type[0] == '\0') type = text_of(scaling, "type");
+    size_t i = 0;
+    while (i < WEIR__COUNT_OF(scalings) && strcmp(type, scalings[i].type) != 0) i++;
+    return i;
+}
+
+static bool has_key(const char *const *keys, const char *key) {
+    static const char *const of_all[] = {"rope_type", "type", "rope_theta", NULL};
+    for (size_t i = 0; of_all[i] != NULL; i++)
+        if (strcmp(of_all[i], key) == 0) return true;
+    for (; *keys != NULL; keys++)
+        if (strcmp(*keys, key) == 0) return true;
+    return false;
+}
+
+static void take_scaling(const struct config *config, const char *name, json_t *scaling) {
     struct weir_decoder_options *to = config->options;
-    take_real(config, "factor", json_object_get(scaling, "factor"), &to->rope_factor);
+    size_t type = find_scaling(scaling);
+    const char *key;
+    json_t *value;
+    if (type == WEIR__COUNT_OF(scalings)) {
+        refuse(config, name, "is of a type that is not known: default, linear or llama3");
+        return;
+    }
+    json_object_foreach(scaling, key, value) {
+        if (strcmp(key, "rope_theta") == 0) take_real(config, key, value, &to->rope_theta);
+        if (!has_key(scalings[type].keys, key) && !is_value(value, "1.0"))
+            refuse(config, key, "is not known of such positions");
+    }
+    if (type >= 1)
+        take_real(config, "factor", json_object_get(scaling, "factor"), &to->rope_factor);
+    if (type < 2) return;
     take_real(config, "low_freq_factor", json_object_get(scaling, "low_freq_factor"),
               &to->rope_low);
     take_real(config, "high_freq_factor", json_object_get(scaling, "high_freq_factor"),
               &to->rope_high);
     take_size(config, "original_max_position_embeddings",
               json_object_get(scaling, "original_max_position_embeddings"), &to->rope_original);
-    if (!(to->rope_high > to->rope_low))
-        refuse(config, "high_freq_factor", "is not above \"low_freq_factor\"");
+    if (!(to->rope_low > 0 && to->rope_high > to->rope_low))
+        refuse(config, "high_freq_factor", "is not above \"low_freq_factor\", or that not above 0");
 }
 
 /** "rope_scaling", or, of later versions, "rope_parameters". */
 static void take_positions(const struct config *config) {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < WEIR__COUNT_OF(keys); i++) {
-        const json_t *scaling = json_object_get(config->root, keys[i]);
-        if (scaling == NULL || json_is_null(scaling)) continue;
-        const char *type = text_of(scaling, "rope_type");
-        if (type[0] == '\0') type = text_of(scaling, "type");
-        const json_t *theta = json_object_get(scaling, "rope_theta");
-        if (theta != NULL) take_real(config, "rope_theta", theta, &config->options->rope_theta);
-        if (strcmp(type, "llama3") == 0)
-            take_llama3(config, scaling);
-        else if (strcmp(type, "linear") == 0)
-            take_real(config, "factor", json_object_get(scaling, "factor"),
-                      &config->options->rope_factor);
-        else if (strcmp(type, "default") != 0)
-            refuse(config, keys[i], "is of a type that is not known: default, linear or llama3");
-    }
+    json_t *scaling = json_object_get(config->root, "rope_scaling");
+    json_t *parameters = json_object_get(config->root, "rope_parameters");
+    bool old = scaling != NULL && !json_is_null(scaling);
+    bool new = parameters != NULL && !json_is_null(parameters);
+    if (old && new)
+        refuse(config, "rope_scaling", "stands beside \"rope_parameters\": one of them is enough");
+    else if (old || new)
+        take_scaling(config, old ? "rope_scaling" : "rope_parameters", old ? scaling : parameters);
 }
 
 /* ---- windows ---- */
 
 /** Whether a "layer_types" says that all layers are of `type`. */
-static bool all_layers_are(const json_t *types, const char *type) {
-    size_t i;
-    const json_t *value;
-    json_array_foreach((json_t *)(uintptr_t)types, i, value) {
-        const char *text = json_string_value(value);
+static bool all_layers_are(const struct config *config, const json_t *types, const char *type) {
+    if (!json_is_array(types) || json_array_size(types) != config->options->layers) return false;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *text = json_string_value(json_array_get(types, i));
         if (text == NULL || strcmp(text, type) != 0) return false;
     }
     return true;
 }
 
-/** Mistral's window holds for all layers; Qwen's is off unless it says otherwise. */
+/** Qwen's window is off unless it says otherwise, and then holds from some layer on. */
+static void take_qwens_window(const struct config *config, const json_t *window) {
+    const json_t *first = json_object_get(config->root, "max_window_layers");
+    if (!json_is_true(json_object_get(config->root, "use_sliding_window"))) return;
+    if (!json_is_integer(first))
+        refuse(config, "max_window_layers", "is not a whole number");
+    else if (json_integer_value(first) == 0)
+        take_size(config, "sliding_window", window, &config->options->window);
+    else if (json_integer_value(first) < config->options->layers)
+        refuse(config, "max_window_layers", "gives only some layers a window: not known here");
+}
+
+/** Mistral's window holds for all layers, llama has none. */
 static void take_window(const struct config *config) {
     const json_t *window = json_object_get(config->root, "sliding_window");
     const json_t *types = json_object_get(config->root, "layer_types");
-    const json_t *first = json_object_get(config->root, "max_window_layers");
-    bool asked = json_is_true(json_object_get(config->root, "use_sliding_window"));
-    bool there = window != NULL && !json_is_null(window);
-    if (config->family == MISTRAL && there)
+    if (config->family == MISTRAL && window == NULL)
+        refuse(config, "sliding_window", "is missing: null means none");
+    else if (config->family == MISTRAL && !json_is_null(window))
         take_size(config, "sliding_window", window, &config->options->window);
-    else if (asked && there && json_integer_value(first) == 0 && first != NULL)
-        take_size(config, "sliding_window", window, &config->options->window);
-    else if (asked && there && json_integer_value(first) < config->options->layers)
-        refuse(config, "max_window_layers", "gives only some layers a window: not known here");
+    else if ((config->family & (QWEN2 | QWEN3)) != 0)
+        take_qwens_window(config, window);
     const char *wanted = config->options->window > 0 ? "sliding_attention" : "full_attention";
-    if (types != NULL && !all_layers_are(types, wanted))
+    if (types != NULL && !json_is_null(types) && !all_layers_are(config, types, wanted))
         refuse(config, "layer_types", "is not the same for all layers");
 }
 
@@ -262,9 +306,14 @@ static void take_all(struct config *config) {
     json_object_foreach(config->root, key, value) check_field(config, key, value);
     take_size(config, "max_position_embeddings",
               json_object_get(config->root, "max_position_embeddings"), &config->most);
+    if (options->kv_heads == 0 && config->family != LLAMA)
+        refuse(config, "num_key_value_heads", "is missing");
+    if (options->head_size == 0 && config->family == QWEN3)
+        refuse(config, "head_dim", "is missing");
     if (options->kv_heads == 0) options->kv_heads = options->heads;
     if (options->head_size == 0 && options->heads > 0)
         options->head_size = options->width / options->heads;
+    if (options->layers > LAYERS_MOST) refuse(config, "num_hidden_layers", "is above 4096");
     options->qkv_bias = config->family == QWEN2;
     options->qk_norm = config->family == QWEN3;
     take_positions(config);

@@ -22,7 +22,7 @@ struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape) {
                                .size = size,
                                .padded = (size + LANES - 1) / LANES * LANES,
                                .sees_all = shape->sees_all,
-                               .reach = shape->reach,
+                               .reach = shape->reach < shape->tokens ? shape->reach : 0,
                                .scale = 1 / sqrtf((float)size)};
 }
 

@@ -137,6 +137,15 @@ static struct weir_value *feed_forward(struct weir_builder *b, const struct weir
                    biased);
 }
 
+/** Whether the frequencies are numbers. */
+static bool turns(const struct weir_layer *layer) {
+    double low = weir_layer_real(layer, "rope_low"), high = weir_layer_real(layer, "rope_high");
+    bool stretched = weir_layer_int(layer, "rope_original") > 0;
+    return weir_layer_int(layer, "rope_original") >= 0 &&
+           weir_layer_real(layer, "rope_theta") > 1 && weir_layer_real(layer, "rope_factor") >= 1 &&
+           (!stretched || (low > 0 && high > low));
+}
+
 /** Whether the sizes go together; else a fault. */
 static bool check_block(struct weir_builder *b, const struct weir_layer *layer,
                         const struct weir_value *x) {
@@ -149,6 +158,12 @@ static bool check_block(struct weir_builder *b, const struct weir_layer *layer,
                           "%lld heads share %lld of keys, each of %lld numbers: the first is a "
                           "multiple of the second, and the last is even",
                           (long long)heads, (long long)kv_heads, (long long)size);
+        return false;
+    }
+    if (!turns(layer)) {
+        weir_builder_fail(b, WEIR_ERR_ARGUMENT,
+                          "its rope_theta is above 1, its rope_factor at least 1, and with a "
+                          "rope_original rope_high is above rope_low, which is above 0");
         return false;
     }
     if (in.rank == 2 && in.shape[1] == width && weir_dtype_is_float(in.dtype)) return true;

@@ -19,12 +19,20 @@ static uint64_t hash_integer(uint64_t hash, int64_t value) {
     return weir__hash(hash, &value, sizeof value);
 }
 
+static bool is_default(const struct weir_attr_rule *rule, const struct weir_attr *attr) {
+    assert(rule->kind == WEIR_ATTR_KIND_FLAG || rule->kind == WEIR_ATTR_KIND_PAIR);
+    if (attr == NULL) return true;
+    return attr->integer == rule->integer &&
+           (rule->kind == WEIR_ATTR_KIND_FLAG || attr->second == rule->integer);
+}
+
 /** An attribute that was not given counts as its default, so a list that names the default has the
  * same hash. */
 static void hash_attr(const struct weir_layer *layer, const struct weir_attr_rule *rule,
                       struct weir_layer_hash *hash) {
     if (rule->of_input != 0 || rule->fixed) return; /* says nothing that is not known without it */
     const struct weir_attr *attr = given(layer, rule->key);
+    if (rule->later && is_default(rule, attr)) return;
     int64_t first = attr != NULL ? attr->integer : rule->integer;
     if (rule->kind == WEIR_ATTR_KIND_REAL) {
         double real = attr != NULL ? attr->real : rule->real;

@@ -19,7 +19,9 @@ static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 #define CONV_SIDES                                                                                 \
     {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},             \
         {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},         \
-        SIDES("stride", 1, 1), SIDES("padding", 0, 0), SIDES("dilation", 1, 1)
+        SIDES("stride", 1, 1), SIDES("padding", 0, 0), {                                           \
+        .key = "dilation", .kind = WEIR_ATTR_KIND_PAIR, .integer = 1, .least = 1, .later = true    \
+    }
 #define CONV_REST                                                                                  \
     {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},                       \
         {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},                                \
@@ -134,7 +136,7 @@ static const struct weir_attr_rule batch_norm2d_attrs[] = {
     {.key = "affine", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     {.key = "track_running_stats", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     {.key = "deferred", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
-    {.key = "zero_init", .kind = WEIR_ATTR_KIND_FLAG},
+    {.key = "zero_init", .kind = WEIR_ATTR_KIND_FLAG, .later = true},
     WEIR__OF_INPUT("num_features", 1),
 };
 

@@ -56,6 +56,17 @@ static bool check_entry(const struct weir__archive *file, struct weir__entry *en
     return false;
 }
 
+/** What transformers' files have besides parameters: the angles of rotary positions, and a head
+ * that is the token embedding once more. */
+static bool is_transformers(const struct weir__archive *file,
+                            const struct weir__safetensor *tensor) {
+    const struct weir__safetensor *tied = weir__archive_find(file, "model.embed_tokens.weight");
+    if (weir__text_ends(tensor->name, ".rotary_emb.inv_freq")) return true;
+    return strcmp(tensor->name, "lm_head.weight") == 0 && tied != NULL && tied->data != NULL &&
+           tensor->data != NULL && tied->dtype == tensor->dtype && tied->bytes == tensor->bytes &&
+           memcmp(tied->data, tensor->data, tensor->bytes) == 0;
+}
+
 /** Optimizer state is superfluous only where it was asked for. */
 static bool check_superfluous(const struct weir__archive *file, const struct weir__entries *entries,
                               const struct wanted *wants) {
@@ -64,6 +75,7 @@ static bool check_superfluous(const struct weir__archive *file, const struct wei
         const struct weir__safetensor *tensor = weir__archive_get(file, i);
         if (weir__entry_is_state(tensor->name) && !all) continue;
         if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
+        if (is_transformers(file, tensor)) continue;
         char text[96];
         weir__safetensor_text(tensor, text, sizeof text);
         if (wants->notes != NULL) {
