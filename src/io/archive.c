@@ -16,6 +16,7 @@ struct weir__archive {
     const struct weir_allocator *allocator;
     struct weir__safetensors *file; /* NULL: a folder */
     char *folder;                   /* the path of one */
+    bool shards;                    /* transformers' */
     uint64_t digest;                /* of its index */
     struct weir__index index;
 };
@@ -47,6 +48,7 @@ static int open_folder(const struct weir__io *io, const char *folder,
     int status = weir__file_read(io, path, INDEX_BYTES_MAX, &text);
     if (status != WEIR_OK) return status;
     archive->digest = weir__xxh64(text.data, text.count);
+    archive->shards = !own;
     status = own ? weir__index_read(io, path, text.data, text.count, &archive->index)
                  : weir__shards_read(io, folder, path, text.data, text.count, &archive->index);
     weir__bytes_release(io->allocator, &text);
@@ -135,7 +137,14 @@ const char *weir__archive_metadata(const struct weir__archive *archive, const ch
 }
 
 uint64_t weir__archive_digest(const struct weir__archive *archive) {
-    return archive->file != NULL ? weir__safetensors_digest(archive->file, false) : archive->digest;
+    if (archive->file != NULL) return weir__safetensors_digest(archive->file, false);
+    uint64_t digest = archive->digest;
+    for (uint32_t i = 0; archive->shards && i < archive->index.part_count; i++) {
+        assert(archive->index.parts[i].file != NULL);
+        uint64_t part = weir__safetensors_digest(archive->index.parts[i].file, false);
+        digest = weir__hash(digest, &part, sizeof part);
+    }
+    return digest;
 }
 
 /* ---- parts ---- */

@@ -26,7 +26,7 @@
  *
  * A folder without such an index may be one of Hugging Face's transformers, which is only read:
  * with model.safetensors, or with model.safetensors.index.json, whose "weight_map" names the file
- * in which each tensor lies.
+ * in which each tensor lies, its shard. These have no digests.
  *
  * Statuses are io/file.h's and safetensors.h's, and WEIR_ERR_FORMAT for an index or a part that is
  * not what was saved. Everything blocks; any thread, one checkpoint by one thread at a time.
@@ -43,7 +43,7 @@
 struct weir__archive;
 
 /** Opens a file or a folder. Of a folder the index is read and checked; each part is opened when
- * something of it is first asked for. The caller's: weir__archive_close. */
+ * something of it is first asked for, but shards at once. The caller's: weir__archive_close. */
 int weir__archive_open(const struct weir__io *io, const char *path, struct weir__archive **archive);
 /** Accepts NULL. */
 void weir__archive_close(struct weir__archive *archive);
@@ -65,14 +65,15 @@ const char *weir__archive_metadata(const struct weir__archive *archive, const ch
 const struct weir__safetensors_text *weir__archive_texts(const struct weir__archive *archive,
                                                          uint32_t *count);
 /** What lies at byte `offset` of a tensor: *data and *bytes (1 … the rest), valid until the close.
- * Where it is of a part, the whole piece has been compared with its digest, once. */
+ * Where it is of a part, the whole piece has been compared with its digest, once; of a shard it is
+ * as it lies there. */
 int weir__archive_next(const struct weir__io *io, struct weir__archive *archive,
                        const struct weir__safetensor *tensor, size_t offset, const void **data,
                        size_t *bytes);
 /** Gives back the memory that reading a tensor has taken; what `next` gave stays valid. */
 void weir__archive_drop(const struct weir__archive *archive, const struct weir__safetensor *tensor);
 /** Of all that it holds. Of a folder only the index is read for it, as that vouches for the rest;
- * of a file everything. */
+ * of a file everything, and of shards their index and everything in each. */
 uint64_t weir__archive_digest(const struct weir__archive *archive);
 
 /* ---- writing a folder ---- */

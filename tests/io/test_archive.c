@@ -387,6 +387,48 @@ static void test_an_index_that_cannot_be_is_refused(void) {
     EXPECT_EQ_UINT(test_allocator_live_blocks(), 0);
 }
 
+/* ---- other folders ---- */
+
+static uint64_t digest_of(struct folder *folder) {
+    struct weir__archive *checkpoint = NULL;
+    if (!EXPECT_STATUS(weir__archive_open(&folder->io, folder->path, &checkpoint), WEIR_OK))
+        return 0;
+    uint64_t digest = weir__archive_digest(checkpoint);
+    weir__archive_close(checkpoint);
+    return digest;
+}
+
+/* Transformers' shards, in whose index there are names alone. */
+static void test_another_byte_in_any_shard_is_another_digest(void) {
+    static struct content content;
+    const struct cut cuts[] = {{0, 0, 0, 20}, {1, 1, 0, 8 * 17}};
+    struct folder folder;
+    char names[2][WEIR__PART_NAME_BYTES], text[512], path[PATH_BYTES];
+    folder_init(&folder, "shards");
+    content_init(&content, 1);
+    for (uint32_t w = 0; w < 2; w++) {
+        weir__part_name(1, 1, w, names[w]);
+        EXPECT_STATUS(write_part(&folder, &content, names[w], w, cuts, 2), WEIR_OK);
+    }
+    snprintf(text, sizeof text, "{\"weight_map\": {\"%s\": \"%s\", \"%s\": \"%s\"}}",
+             content.names[0], names[0], content.names[1], names[1]);
+    io_make_file(folder.path, "model.safetensors.index.json", text, strlen(text), path);
+    uint64_t digest = digest_of(&folder);
+    for (uint32_t w = 0; w < 2 && !test_has_failed(); w++) {
+        uint64_t before = digest;
+        EXPECT(digest_of(&folder) == before);
+        snprintf(path, sizeof path, "%s/%s", folder.path, names[w]);
+        FILE *file = fopen(path, "r+");
+        if (!EXPECT(file != NULL)) return;
+        fseek(file, -1, SEEK_END);
+        fputc(0x11, file); /* a number's, and no header's */
+        fclose(file);
+        digest = digest_of(&folder);
+        EXPECT(digest != before);
+    }
+    EXPECT_EQ_UINT(test_allocator_live_blocks(), 0);
+}
+
 /* ---- other names ---- */
 
 static int no_link(const char *from, const char *to) {
@@ -442,5 +484,7 @@ WEIR_TEST_SUITE(archive, TEST(pieces_come_back_however_they_were_cut),
                 TEST(a_save_that_fails_leaves_the_former),
                 TEST(a_read_that_fails_gives_nothing_wrong),
                 TEST(a_damaged_part_is_named_and_not_read), TEST(a_part_of_another_save_is_refused),
-                TEST(an_index_that_cannot_be_is_refused), TEST(another_name_outlives_the_first),
+                TEST(an_index_that_cannot_be_is_refused),
+                TEST(another_byte_in_any_shard_is_another_digest),
+                TEST(another_name_outlives_the_first),
                 TEST(other_files_are_neither_taken_for_parts_nor_removed))
