@@ -112,6 +112,27 @@ static void test_ranks_share_the_gpus_of_their_host(void) {
     engine_gpu_expect_clean(gpu);
 }
 
+/* Three workers on GPUs, of which one rank says that the middle one is on a CPU: then it knows of
+ * fewer channels. */
+static void test_ranks_that_name_different_devices_are_refused(void) {
+    static const char *const others[] = {"cuda", "cpu", "cuda"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    for (uint32_t r = 0; gpu != NULL && r < 3 && !test_has_failed(); r++) {
+        engine_ranks_choose(&all, 3, 1);
+        engine_ranks_name_gpus(&all, gpu, "cuda", "cuda");
+        gpu->reset(test_random_u64(), 3, 0);
+        engine_ranks_open(&all, 3);
+        all.ranks[r].options.devices = others;
+        EXPECT_STATUS(engine_ranks_run(&all, 3, engine_rank_try), WEIR_OK);
+        for (uint32_t other = 0; other < 3; other++) {
+            EXPECT_STATUS(all.ranks[other].built, WEIR_ERR_CONFIG);
+            EXPECT_CONTAINS(all.ranks[other].said, "different devices");
+        }
+        engine_ranks_close(&all, 3);
+        engine_gpu_expect_clean(gpu);
+    }
+}
+
 /* ---- failures ---- */
 
 static void fail_in(const struct weir_fake_cuda_control *gpu, uint32_t rank, enum weir_phase phase,
@@ -309,6 +330,7 @@ static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
 
 WEIR_TEST_SUITE(ranks_gpu, TEST(gpus_exchange_by_nccl_where_they_can_and_say_why_not),
                 TEST(ranks_share_the_gpus_of_their_host),
+                TEST(ranks_that_name_different_devices_are_refused),
                 TEST(any_ranks_on_gpus_give_the_reference_bits),
                 TEST(a_failure_is_told_on_all_ranks_and_the_next_step_goes_on),
                 TEST(any_call_of_the_driver_or_nccl_that_fails_ends_all_ranks),

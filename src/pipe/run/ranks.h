@@ -128,8 +128,9 @@ int weir__ranks_meet(struct weir_pipe *pipe);
 /** After a training step that succeeded: rank 0 learns when the others of its replica did their
  * actions. Collective; blocks. */
 int weir__ranks_tell_events(struct weir_pipe *pipe);
-/** Whether all ranks come with WEIR_OK, the same `own` digest, pipes with the same options, and,
- * within each replica, plans with the same messages. `pipe` is NULL where there is none, for
+/** Whether all ranks come with WEIR_OK, the same `own` digest, pipes with the same options, workers
+ * on the same kinds of devices, as many channels, and, within each replica, plans with the same
+ * messages. `pipe` is NULL where there is none, for
  * `status`. Else as weir__world_agree. Collective; blocks. */
 int weir__ranks_agree(const struct weir_world *world, const struct weir_pipe *pipe, int status,
                       uint64_t own, const char *what, struct weir_faults *faults);

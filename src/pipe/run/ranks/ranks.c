@@ -231,7 +231,8 @@ static uint64_t hash_shares(const struct weir_pipe *pipe, uint64_t hash) {
     return hash;
 }
 
-/* Which workers are on GPUs: bits are those of one kind of device. */
+/* Which workers are on GPUs: ranks send to each other by that, and bits are those of one kind of
+ * device. */
 static uint64_t hash_kinds(const struct weir_pipe *pipe) {
     uint64_t hash = WEIR__HASH_BEGIN;
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
@@ -259,13 +260,15 @@ int weir__ranks_agree(const struct weir_world *world, const struct weir_pipe *pi
     if (whole) hash = hash_options(pipe, hash);
     if (whole) hash = shares ? hash_shares(pipe, hash) : hash_plans(pipe, hash);
     status = weir__world_agree(world, status, hash, what, faults);
-    if (status != WEIR_OK || !shares) return status;
+    if (status != WEIR_OK || !whole) return status;
     status = weir__world_agree(world, WEIR_OK, hash_kinds(pipe),
-                               "devices: give a worker a CPU in every replica, or a GPU in each",
+                               "devices: all must give a worker a CPU in every replica, or a GPU "
+                               "in each",
                                faults);
     if (status != WEIR_OK) return status;
-    uint32_t ranks = pipe->ranks->ranks_per_replica;
-    status = weir__world_agree_among(world, pipe->ranks->replica * ranks, ranks,
-                                     hash_plans(pipe, hash), what, faults);
+    uint32_t first = pipe->ranks->replica * pipe->ranks->ranks_per_replica;
+    if (shares)
+        status = weir__world_agree_among(world, first, pipe->ranks->ranks_per_replica,
+                                         hash_plans(pipe, hash), what, faults);
     return weir__world_agree(world, status, channels_of(pipe), what, faults);
 }
