@@ -86,7 +86,7 @@ struct weir_arrival {
 struct weir_world_calls {
     size_t size;
     /** Opens channels 0 to `count` - 1 between all ranks; those that are open already stay. Blocks.
-     * Collective. */
+     * Collective: where a rank has no memory, none opens any, and all may ask again. */
     int (*open)(void *context, uint32_t count);
     int (*send)(void *context, const struct weir_message *message, struct weir_request *request);
     int (*receive)(void *context, const struct weir_message *message, struct weir_request *request);

@@ -21,6 +21,7 @@ struct mpi_world {
     struct weir__mpi mpi;
     struct weir__mpi_comm **channels;
     uint32_t channel_count, channel_capacity;
+    unsigned char *rooms; /* [rank_count]: who has memory for channels */
     uint32_t rank, rank_count;
     bool owned;                /* MPI was started here, and is ended here */
     struct weir__beats *beats; /* NULL: nobody is watched over */
@@ -105,16 +106,20 @@ static int add_channel(struct mpi_world *world, uint32_t channel) {
     return error == WEIR__MPI_SUCCESS ? WEIR_OK : fail(world, "MPI_Comm_set_errhandler", error);
 }
 
-/* A rank without memory comes all the same, so that the others do not wait for it there. */
-static int open_none(struct mpi_world *world, uint32_t before, uint32_t count) {
-    assert(before < count);
-    for (uint32_t i = before; i < count; i++) {
-        struct weir__mpi_comm *passing;
-        if (CALL(world, comm_dup, WEIR__MPI_COMM_WORLD, &passing) != WEIR__MPI_SUCCESS) break;
-        (void)CALL(world, comm_free, &passing);
-    }
-    snprintf(world->reason, sizeof world->reason, "no memory for %u channels", count);
-    return WEIR_ERR_OUT_OF_MEMORY;
+/* Before any is opened: whether all ranks have memory, for they must count channels alike. */
+static int agree_on_room(struct mpi_world *world, bool has, uint32_t count) {
+    const unsigned char own = has;
+    uint32_t without = 0;
+    assert(world->rooms != NULL);
+    if (weir__beats_has_lost(world->beats)) return fail_lost(world);
+    int error = CALL(world, allgather, &own, 1, WEIR__MPI_BYTE, world->rooms, 1, WEIR__MPI_BYTE,
+                     WEIR__MPI_COMM_WORLD);
+    if (error != WEIR__MPI_SUCCESS) return fail(world, "MPI_Allgather", error);
+    while (without < world->rank_count && world->rooms[without]) without++;
+    if (without == world->rank_count) return WEIR_OK;
+    snprintf(world->reason, sizeof world->reason, "rank %u has no memory for %u channels", without,
+             count);
+    return has ? WEIR_ERR_PEER : WEIR_ERR_OUT_OF_MEMORY;
 }
 
 static int open_channels(void *context, uint32_t count) {
@@ -122,15 +127,17 @@ static int open_channels(void *context, uint32_t count) {
     uint32_t before = world->channel_count;
     if (count <= before) return WEIR_OK;
     struct weir__mpi_comm **channels = weir__acquire(world->allocator, count, sizeof *channels);
-    if (channels == NULL) return open_none(world, before, count);
+    int status = agree_on_room(world, channels != NULL, count);
+    if (status != WEIR_OK) {
+        weir__release(world->allocator, channels, count, sizeof *channels);
+        return status;
+    }
     if (before > 0) memcpy(channels, world->channels, before * sizeof *channels);
     weir__release(world->allocator, world->channels, world->channel_capacity, sizeof *channels);
     world->channels = channels;
     world->channel_capacity = count;
-    for (uint32_t i = before; i < count; i++) {
-        int status = add_channel(world, i);
-        if (status != WEIR_OK) return status;
-    }
+    for (uint32_t i = before; i < count; i++)
+        if ((status = add_channel(world, i)) != WEIR_OK) return status;
     return WEIR_OK;
 }
 
@@ -267,6 +274,7 @@ static void abort_all(void *context, int exit_status) {
 static void release(struct mpi_world *world) {
     weir__release(world->allocator, world->channels, world->channel_capacity,
                   sizeof *world->channels);
+    weir__release(world->allocator, world->rooms, world->rank_count, sizeof *world->rooms);
     weir__release(world->allocator, world, 1, sizeof *world);
 }
 
@@ -454,7 +462,11 @@ static int watch_over(struct mpi_world *world, const struct weir_world_options *
                       struct weir_faults *faults, struct weir_world *out) {
     _Static_assert(sizeof(struct unwatched) <= sizeof(struct weir__door), "gaps fit among doors");
     struct weir__door *doors = weir__acquire(world->allocator, world->rank_count, sizeof *doors);
-    if (doors == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    world->rooms = weir__acquire(world->allocator, world->rank_count, sizeof *world->rooms);
+    if (doors == NULL || world->rooms == NULL) {
+        weir__release(world->allocator, doors, world->rank_count, sizeof *doors);
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
     if (options->lost != NULL) weir__hold_begin(options->peer_timeout);
     int status = meet(world, doors, faults, out);
     weir__release(world->allocator, doors, world->rank_count, sizeof *doors);

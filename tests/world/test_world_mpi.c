@@ -354,6 +354,30 @@ static void test_a_receive_is_cancelled_unless_its_message_came(void) {
     on_ranks(2, __func__, cancel_body);
 }
 
+/* Rank 1 has no memory for channels at first, and then for more of them: each time all have them
+ * when they ask again. */
+static void scarce_body(struct weir_world *world) {
+    for (uint32_t count = 1; count <= 4; count += 3) {
+        char data[8] = "";
+        struct weir_message message = {.data = data, .bytes = 4, .peer = 1 - world->rank};
+        if (world->rank == 1) test_allocator_fail_at(1, false);
+        int status = world->calls->open(world->context, count);
+        EXPECT_STATUS(status, world->rank == 1 ? WEIR_ERR_OUT_OF_MEMORY : WEIR_ERR_PEER);
+        EXPECT_CONTAINS(world->calls->reason(world->context), "rank 1 has no memory for");
+        if (world->rank == 1) EXPECT(test_allocator_fired());
+        open_channels(world, count);
+        CHECK_HELPERS();
+        message.channel = count - 1;
+        if (world->rank == 0) strcpy(data, "all");
+        pass_one(world, world->rank == 0, message, NULL);
+        EXPECT_EQ_STR(data, "all");
+    }
+}
+
+static void test_channels_that_one_rank_has_no_memory_for_none_opens(void) {
+    on_ranks(2, __func__, scarce_body);
+}
+
 static void places_body(struct weir_world *world) {
     EXPECT_EQ_UINT(world->size, sizeof *world);
     EXPECT_EQ_UINT(world->calls->size, sizeof *world->calls);
@@ -460,5 +484,6 @@ WEIR_TEST_SUITE(world_mpi, TEST(channels_keep_their_order_and_do_not_meet),
                 TEST(messages_of_any_size_arrive_whole), TEST(every_rank_reaches_every_other),
                 TEST(a_message_too_long_for_its_room_is_an_error),
                 TEST(a_receive_is_cancelled_unless_its_message_came),
+                TEST(channels_that_one_rank_has_no_memory_for_none_opens),
                 TEST(ranks_of_a_host_are_numbered), TEST(mpi_ends_with_the_world_that_started_it),
                 TEST(abort_ends_those_that_wait), TEST(the_wrong_mpi_is_refused))
