@@ -7,6 +7,7 @@
 #include "device/gpus.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 struct weir__nccl_pair {
@@ -22,9 +23,12 @@ struct weir__nccl_pair {
 static int fill(void *context, void *opened, const struct weir__gpu_library_facts *facts,
                 struct weir_error *error) {
     struct weir__nccl *nccl = context;
+    unsigned major = 0, minor = 0, patch = 0;
     void *function;
-    (void)facts;
+    assert(facts->state == WEIR__LIBRARY_FOUND);
+    (void)sscanf(facts->version, "%u.%u.%u", &major, &minor, &patch);
     nccl->library = opened;
+    nccl->version = major * 10000 + minor * 100 + patch;
 #define FIND(member, symbol)                                                                       \
     if ((function = dlsym(nccl->library, #symbol)) == NULL)                                        \
         return weir__fail(error, WEIR_ERR_UNSUPPORTED, "NCCL has no %s: install another",          \

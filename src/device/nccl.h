@@ -68,7 +68,8 @@ enum { WEIR__NCCL_INT8 = 0 };
 
 /** The opened library; read-only, any thread. */
 struct weir__nccl {
-    void *library; /**< NULL: not open */
+    void *library;    /**< NULL: not open */
+    uint32_t version; /**< 10000 * major + 100 * minor + patch */
     const char *(*get_error_string)(int result);
 #define WEIR__NCCL_MEMBER(member, symbol, parameters) int(*member) parameters;
     WEIR__NCCL_CALL_MAP(WEIR__NCCL_MEMBER)

@@ -89,6 +89,25 @@ static void test_gpus_exchange_by_nccl_where_they_can_and_say_why_not(void) {
     EXPECT(all.ranks[0].hops > 0);
 }
 
+/* It says a version, and has nothing else: its ranks have no NCCL, and go the other way. */
+static void test_an_nccl_that_does_not_serve_is_none(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    char output[512], path[256];
+    if (gpu == NULL) return;
+    if (test_zig() == NULL) SKIP("no compiler to make a library with");
+    snprintf(path, sizeof path, "%s/libnccl.so.2", test_temporary_directory());
+    int code = test_shell(output, sizeof output,
+                          "echo 'int ncclGetVersion(int *v) { *v = 22703; return 0; }' >%s.c && "
+                          "'%s' cc -shared -o %s %s.c",
+                          path, test_zig(), path, path);
+    EXPECT_EQ_STR(output, "");
+    CHECK_EQ_INT(code, 0);
+    choose_pair(gpu, "cuda", "cuda", 2);
+    CHECK_EQ_INT(setenv("WEIR_NCCL", path, 1), 0);
+    EXPECT_EQ_UINT(expect_exchange(gpu, "it is not found on rank 0"), 0);
+    engine_ranks_use_nccl(true);
+}
+
 static void expect_refused(const char *part) {
     engine_ranks_open(&all, 2);
     EXPECT(engine_ranks_run(&all, 2, engine_rank_train) != WEIR_OK);
@@ -329,7 +348,7 @@ static void test_a_world_that_fails_at_any_call_ends_every_rank(void) {
 }
 
 WEIR_TEST_SUITE(ranks_gpu, TEST(gpus_exchange_by_nccl_where_they_can_and_say_why_not),
-                TEST(ranks_share_the_gpus_of_their_host),
+                TEST(an_nccl_that_does_not_serve_is_none), TEST(ranks_share_the_gpus_of_their_host),
                 TEST(ranks_that_name_different_devices_are_refused),
                 TEST(any_ranks_on_gpus_give_the_reference_bits),
                 TEST(a_failure_is_told_on_all_ranks_and_the_next_step_goes_on),

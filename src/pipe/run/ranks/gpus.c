@@ -50,13 +50,14 @@ static uint64_t machine_key(const struct weir_world *world) {
     return weir__hash(WEIR__HASH_BEGIN, known_by, strlen(known_by));
 }
 
+/* Of the one that pairs would be opened with, by the same trial. */
 static uint32_t nccl_version(void) {
-    struct weir__gpu_library_facts facts;
-    unsigned major = 0, minor = 0, patch = 0;
-    weir__gpu_library_find(weir__gpu_library_named("NCCL"), &facts);
-    if (facts.state != WEIR__LIBRARY_FOUND) return 0;
-    (void)sscanf(facts.version, "%u.%u.%u", &major, &minor, &patch);
-    return major * 10000 + minor * 100 + patch;
+    struct weir__nccl nccl;
+    int status = weir__nccl_open(&nccl, NULL);
+    uint32_t version = nccl.version;
+    assert((status == WEIR_OK) == (version > 0));
+    weir__nccl_close(&nccl);
+    return version;
 }
 
 /* A driver that is missing is refused where its GPU is to be opened. */
