@@ -83,7 +83,8 @@ const struct net_kind net_kinds[] = {
 };
 const uint32_t net_kind_count = WEIR__COUNT_OF(net_kinds);
 
-/* Bound by arithmetic, of any number of operands, of a few tokens or channels, or the user's. */
+/* Bound by arithmetic, of any number of operands, of a few tokens or channels, of decoders, or the
+ * user's. */
 static bool is_left_out(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_linear:
@@ -94,6 +95,14 @@ static bool is_left_out(enum weir__op_code op) {
     case WEIR__OP_residual_mix:
     case WEIR__OP_residual_mix_grad:
     case WEIR__OP_residual_mix_grad_weight:
+    case WEIR__OP_grouped_attention:
+    case WEIR__OP_grouped_attention_grad:
+    case WEIR__OP_grouped_attention_cached:
+    case WEIR__OP_rope:
+    case WEIR__OP_rope_grad:
+    case WEIR__OP_rope_cached:
+    case WEIR__OP_swiglu:
+    case WEIR__OP_swiglu_grad:
     case WEIR__OP_attention_cached:
     case WEIR__OP_position_cached:
     case WEIR__OP_conv2d:

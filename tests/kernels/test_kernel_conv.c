@@ -9,7 +9,7 @@
 #include "harness.h"
 #include "kernels/kernels.h"
 
-#include <math.h>
+#include <string.h>
 
 struct sizes {
     int64_t rows, in, out, height, width, kernel, stride_y, stride_x, padding, groups;
