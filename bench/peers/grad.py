@@ -8,6 +8,7 @@ of f32 times the root of the longest sum, relative to its length. Exit 1 where o
 
 import argparse
 import json
+import math
 import os
 import random
 import subprocess
@@ -111,7 +112,8 @@ def run_weir(command):
 def distance(torch, got, wanted):
     wanted = wanted.double()
     length = wanted.norm().item()
-    return (got.double().reshape(wanted.shape) - wanted).norm().item() / (length or 1.0)
+    far = (got.double().reshape(wanted.shape) - wanted).norm().item() / (length or 1.0)
+    return far if math.isfinite(far) else math.inf  # max() would pass over a NaN
 
 
 def compare(torch, arguments, draw, folder):
