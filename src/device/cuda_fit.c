@@ -20,9 +20,12 @@ bool weir__cuda_image_serves(const struct weir__cuda_image *images, size_t count
                              int driver) {
     assert(index < count);
     const struct weir__cuda_image *image = &images[index];
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(images[i].name, image->name) == 0 && is_better(&images[i], image, driver))
+    for (size_t i = 0; i < count; i++) {
+        bool tie = i < index && images[i].toolkit == image->toolkit;
+        if (strcmp(images[i].name, image->name) == 0 &&
+            (tie || is_better(&images[i], image, driver)))
             return false;
+    }
     return true;
 }
 

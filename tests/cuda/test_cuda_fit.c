@@ -41,6 +41,15 @@ static void expect_fit(int capability, int driver, enum weir__cuda_fit_kind kind
     if (kind == WEIR__CUDA_OLD_DRIVER) EXPECT_EQ_INT(fit.needs, needs);
 }
 
+static void test_of_one_toolkit_the_first_is_loaded(void) {
+    static const struct weir__cuda_image twice[] = {{.name = "copy", .toolkit = 12090},
+                                                    {.name = "copy", .toolkit = 12090}};
+    for (int driver = 11080; driver <= 13080; driver += 1000) {
+        EXPECT(weir__cuda_image_serves(twice, 2, 0, driver));
+        EXPECT(!weir__cuda_image_serves(twice, 2, 1, driver));
+    }
+}
+
 static void test_what_a_gpu_runs_is_known(void) {
     expect_fit(80, 12000, WEIR__CUDA_FITS_BINARY, 80, 0);
     expect_fit(89, 12000, WEIR__CUDA_FITS_BINARY, 86, 0); /* the same major, the nearest minor */
@@ -53,4 +62,4 @@ static void test_what_a_gpu_runs_is_known(void) {
 }
 
 WEIR_TEST_SUITE(cuda_fit, TEST(a_driver_loads_the_newest_that_it_takes),
-                TEST(what_a_gpu_runs_is_known))
+                TEST(of_one_toolkit_the_first_is_loaded), TEST(what_a_gpu_runs_is_known))
