@@ -356,6 +356,11 @@ static int convolution_run(void *convolutions, const void *plan,
                   failure);
 }
 
+/* There is no later process. */
+static void convolutions_keep(void *convolutions) {
+    (void)convolutions;
+}
+
 /* ---- attention ---- */
 
 struct attention_plan {
@@ -471,6 +476,7 @@ const struct weir__cuda_numerics weir_fake_cuda_numerics = {
     .convolution_destroy = destroy_plan,
     .convolution_next = convolution_next,
     .convolution_run = convolution_run,
+    .convolutions_keep = convolutions_keep,
     .attention_new = attention_new,
     .attention_destroy = destroy_plan,
     .attention_next = attention_next,

@@ -365,6 +365,7 @@ static void test_an_engine_that_does_not_run_is_dropped_for_good(void) {
     run_to_see(&cudnn, plan, json);
     EXPECT_EQ_STR(json, "engine 1 rows 4");
     weir__cudnn_convolution_destroy(&cudnn, plan);
+    weir__cudnn_dropped_keep(&cudnn);
     for (int64_t rows = 2; rows <= 4; rows++) {
         fewer.rows = rows;
         if (rows == 3) memset(&cudnn.dropped, 0, sizeof cudnn.dropped); /* another process */
@@ -376,6 +377,61 @@ static void test_an_engine_that_does_not_run_is_dropped_for_good(void) {
     }
     int status = weir__cudnn_convolution_new(&cudnn, &most, SOME_STREAM, &plan, &failure);
     EXPECT_STATUS(status, WEIR_ERR_UNSUPPORTED); /* the most rows dropped engine 1, too */
+    cudnn_listed_clean_up(&cudnn);
+}
+
+/* Nor is the next plan, which would be one row count's alone. */
+static void test_a_drop_is_not_kept_before_a_plan_has_run(void) {
+    const struct cudnn_engine engines[] = {{-1, 0, 0, -1, false}, {-1, 0, 0, -1, false}};
+    const struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_F32);
+    struct weir__cuda_failure failure = {0};
+    for (int kept = 0; kept < 2; kept++) {
+        struct weir__cudnn cudnn;
+        char json[CUDNN_JSON];
+        void *plan = NULL;
+        cudnn_listed_init(&cudnn, engines, 2);
+        snprintf(cudnn.folder, sizeof cudnn.folder, "%s", test_temporary_directory());
+        CHECK_OK(weir__cudnn_convolution_new(&cudnn, &shape, SOME_STREAM, &plan, &failure));
+        CHECK_OK(weir__cudnn_convolution_next(&cudnn, plan, &failure));
+        if (kept) weir__cudnn_dropped_keep(&cudnn);
+        weir__cudnn_convolution_destroy(&cudnn, plan);
+        memset(&cudnn.dropped, 0, sizeof cudnn.dropped); /* another process */
+        CHECK_OK(weir__cudnn_convolution_new(&cudnn, &shape, SOME_STREAM, &plan, &failure));
+        run_to_see(&cudnn, plan, json);
+        EXPECT_EQ_STR(json, kept ? "engine 1 rows 4" : "engine 0 rows 4");
+        weir__cudnn_convolution_destroy(&cudnn, plan);
+        cudnn_listed_clean_up(&cudnn);
+    }
+}
+
+/* Else it would be made again for ever. */
+static void test_what_cannot_be_remembered_is_the_last(void) {
+    const struct cudnn_engine engines[] = {{-1, 0, 0, -1, false}, {-1, 0, 0, -1, false}};
+    const struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_F32);
+    struct weir__cuda_failure failure = {0};
+    struct weir__cudnn cudnn;
+    void *plan = NULL;
+    cudnn_listed_init(&cudnn, engines, 2);
+    for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++) cudnn.dropped[i] = i + 1;
+    CHECK_OK(weir__cudnn_convolution_new(&cudnn, &shape, SOME_STREAM, &plan, &failure));
+    EXPECT_STATUS(weir__cudnn_convolution_next(&cudnn, plan, &failure), WEIR_ERR_UNSUPPORTED);
+    weir__cudnn_convolution_destroy(&cudnn, plan);
+    cudnn_listed_clean_up(&cudnn);
+}
+
+/* A gradient of weights in F32 has two. */
+static void test_an_engine_is_dropped_for_one_graph(void) {
+    const struct cudnn_engine engines[] = {{-1, 0, 0, -1, false}};
+    struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE_GRAD_WEIGHT, 4, WEIR_BF16);
+    struct weir__cuda_failure failure = {0};
+    struct weir__cudnn cudnn;
+    void *plan = NULL;
+    shape.weight = WEIR_F32;
+    cudnn_listed_init(&cudnn, engines, 1);
+    CHECK_OK(weir__cudnn_convolution_new(&cudnn, &shape, SOME_STREAM, &plan, &failure));
+    EXPECT_STATUS(weir__cudnn_convolution_next(&cudnn, plan, &failure), WEIR_OK);
+    EXPECT_STATUS(weir__cudnn_convolution_next(&cudnn, plan, &failure), WEIR_ERR_UNSUPPORTED);
+    weir__cudnn_convolution_destroy(&cudnn, plan);
     cudnn_listed_clean_up(&cudnn);
 }
 
@@ -423,5 +479,8 @@ WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(another_way_is_for_what_is_lacking), TEST(a_stream_has_one_handle),
                 TEST(plans_are_kept_for_their_gpu_and_shape), TEST(a_broken_plan_is_written_anew),
                 TEST(an_engine_that_does_not_run_is_dropped_for_good),
+                TEST(a_drop_is_not_kept_before_a_plan_has_run),
+                TEST(what_cannot_be_remembered_is_the_last),
+                TEST(an_engine_is_dropped_for_one_graph),
                 TEST(no_place_for_plans_is_no_failure), TEST(a_missing_library_is_named),
                 TEST(cudnn_is_not_left_without_products))

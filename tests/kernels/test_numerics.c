@@ -116,8 +116,9 @@ static void test_rows_have_their_bits_whatever_their_number(void) {
 
 /* ---- failures ---- */
 
-/* The context of opening and of the trial's three calls for memory, and giving it back. */
-enum { PASSED = 5 };
+/* The context of opening and of the trial's three calls for memory, the memory itself, without which
+ * nothing is tried, and giving it back. */
+enum { PASSED = 6 };
 
 /* Makes a row's state on an opened device; the k-th call of it fails. Whether one did; `passed`
  * counts those that need not succeed: who asks which context is current need not know, and what is
@@ -274,6 +275,37 @@ static void test_a_plan_that_does_not_run_is_dropped(void) {
     }
 }
 
+/* Whatever the libraries say then. */
+static void test_a_driver_that_fails_drops_no_plan(void) {
+    FAKE_OR_RETURN(fake);
+    const struct weir__op_shape *shape = &attention_of_three;
+    const struct weir__kernel *row = weir__backend_cuda.kernel(shape->op, shape->dtype);
+    bool failed = true;
+    for (uint64_t k = 1; failed; k++) {
+        struct weir__device *device = fake_gpu_open("cuda:0");
+        struct weir_stream *stream = NULL;
+        struct weir__op_shape most = *shape;
+        void *state = NULL;
+        char line[160] = "";
+        CHECK(device != NULL && k < 100);
+        CHECK_OK(device->calls->stream_new(device, &stream));
+        most.rows_max = most.rows;
+        fake->bad_plans(1);
+        fake->fail_call(k, WEIR__CUDA_INVALID_VALUE);
+        int status = row->prepare(&most, stream, &state);
+        failed = fake->failed();
+        fake->fail_call(0, 0);
+        fake->bad_plans(0);
+        device->calls->explain(device, line, sizeof line);
+        if (failed && strstr(line, "cuStreamSynchronize") != NULL)
+            EXPECT_STATUS(status, WEIR_ERR_BACKEND);
+        row->release(state);
+        device->calls->stream_destroy(stream);
+        device->calls->close(device);
+        EXPECT(fake_gpus_clean(fake));
+    }
+}
+
 /* Without room nothing is tried, and that is told. */
 static void test_a_plan_is_not_tried_without_room(void) {
     FAKE_OR_RETURN(fake);
@@ -393,7 +425,8 @@ static void test_attention_has_aligned_parts(void) {
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
                 TEST(rows_have_their_bits_whatever_their_number),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
-                TEST(a_plan_that_does_not_run_is_dropped), TEST(a_plan_is_not_tried_without_room),
+                TEST(a_plan_that_does_not_run_is_dropped),
+                TEST(a_driver_that_fails_drops_no_plan), TEST(a_plan_is_not_tried_without_room),
                 TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds),
                 TEST(a_library_has_attention_or_we_do), TEST(attention_that_fails_leaves_nothing),
                 TEST(attention_has_its_room), TEST(attention_has_aligned_parts))

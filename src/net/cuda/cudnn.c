@@ -292,7 +292,7 @@ int weir__cudnn_convolution_next(void *convolutions, void *plan,
     struct weir__cudnn_keys keys;
     if (made->of.rows != made->of.rows_max) return WEIR_ERR_UNSUPPORTED;
     weir__cudnn_convolution_keys(cudnn, &made->of, &keys);
-    weir__cudnn_drop(cudnn, &keys.shape, made->plan.settings);
+    if (!weir__cudnn_drop(cudnn, &keys.shape, made->plan.settings)) return WEIR_ERR_UNSUPPORTED;
     weir__cudnn_forget(cudnn, made->plan.plan);
     made->plan = (struct weir__cudnn_plan){NULL, 0, 0, 0};
     return make_plan(cudnn, made, failure);

@@ -222,6 +222,7 @@ struct weir__cudnn {
     /** Of shapes and engines that are no more used (weir__cudnn_drop): hashes, from the first on;
      * 0: free. Any thread. */
     _Atomic uint64_t dropped[WEIR__CUDNN_DROPPED_MAX];
+    _Atomic bool unproven; /**< some are not on disk yet: no plan is written either. Any thread. */
     size_t (*get_version)(void);
     size_t (*get_cuda_version)(void);
     const char *(*get_error_string)(int status);
@@ -346,13 +347,14 @@ struct weir__cudnn_engine {
     int64_t knob_count, note_count;
     struct weir__cudnn_knob knobs[WEIR__CUDNN_KNOBS_MAX];
     int notes[WEIR__CUDNN_NOTES_MAX];
+    int64_t graph; /**< the wish's */
 };
 /** An execution plan, which needs `workspace` bytes. */
 struct weir__cudnn_plan {
     void *plan;
     size_t workspace;
     int64_t engine;    /**< its index … */
-    uint64_t settings; /**< … and, with its knobs, a hash of it */
+    uint64_t settings; /**< … and, with its knobs and graph, a hash of it */
 };
 struct weir__cudnn_key;
 /** What is looked for: graphs that are alike but for the rows. */
@@ -361,15 +363,16 @@ struct weir__cudnn_wish {
     const struct weir__cudnn_graph *largest; /**< for which the engine is chosen */
     const struct weir__cudnn_graph *own;     /**< of the plan; may be `largest` */
     size_t workspace_max;
-    bool by_rows; /**< sums are not split by how many rows there are */
-    bool single;  /**< F32 numbers, which tensor cores would round */
+    int64_t graph; /**< which of the graphs that one shape can have */
+    bool by_rows;  /**< sums are not split by how many rows there are */
+    bool single;   /**< F32 numbers, which tensor cores would round */
 };
 /** The first engine of the heuristics that may be used (numerics.h). One that fails otherwise than
  * by what it lacks is the failure: it would serve the next time, and the next one has other bits.
  */
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan);
-/** A hash of its index and knobs. */
+/** A hash of its index, knobs and graph. */
 uint64_t weir__cudnn_settings(const struct weir__cudnn_engine *engine);
 /** Of an engine, on a graph; NOT_SUPPORTED where its notes say that it does not repeat. On failure
  * there is no plan. */
@@ -406,13 +409,17 @@ struct weir__cudnn_keys {
 bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
                             const struct weir__cudnn_keys *keys, size_t workspace_max,
                             struct weir__cudnn_plan *plan);
-/** Of plans that are made from now on, here and in processes that have the same folder, none for
- * `shape` is of these settings: its plan does not run. */
-void weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
+/** Of plans that are made from now on none for `shape` is of these settings: its plan does not run.
+ * False: there is no place to remember it. Any thread. */
+bool weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
                       uint64_t settings);
+/** What was dropped is so in processes that have the same folder, too (convolutions_keep). Any
+ * thread. */
+void weir__cudnn_dropped_keep(void *convolutions);
 bool weir__cudnn_is_dropped(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
                             uint64_t settings);
-/** Writes it, over what is there. A failure is none of the caller's: the plan is made anew then. */
+/** Writes it, over what is there; not while there are drops that are not kept, which rows of
+ * another number would not know of in the next process. A failure is none of the caller's: the plan is made anew then. */
 void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *key,
                             const struct weir__cudnn_plan *plan);
 

@@ -159,8 +159,7 @@ bool weir__cudnn_attention_drop(struct weir__cudnn *cudnn,
     struct weir__cudnn_key shape;
     if (attention->at_once != most[0]) return false;
     key_of(cudnn, attend, way_of(cudnn, attend, attention->room.keeps_scores), most, &shape);
-    weir__cudnn_drop(cudnn, &shape, attention->whole.settings);
-    return true;
+    return weir__cudnn_drop(cudnn, &shape, attention->whole.settings);
 }
 
 /* ---- the table's calls ---- */

@@ -134,7 +134,7 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__
                             const struct weir__cudnn_plan *plan) {
     const int attribute = WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION;
     int64_t capacity = 0, count = 0;
-    if (cudnn->folder[0] == '\0') return;
+    if (cudnn->folder[0] == '\0' || atomic_load(&cudnn->unproven)) return;
     int result = cudnn->get(plan->plan, attribute, WEIR__CUDNN_TYPE_CHAR, 0, &capacity, NULL);
     if (result != 0 || capacity <= 0 || capacity > JSON_MAX) return;
     char *json = weir__acquire(NULL, (size_t)capacity, 1);
@@ -149,39 +149,57 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__
 
 /* ---- what is no more used ---- */
 
-/** A file of its own, without a plan. */
-static void key_of_dropped(const struct weir__cudnn_key *shape, uint64_t settings,
-                           struct weir__cudnn_key *key) {
-    snprintf(key->text, sizeof key->text, "%s: never %016" PRIx64, shape->text, settings);
-    assert(strlen(key->text) + 1 < sizeof key->text);
+static uint64_t dropped_hash(const struct weir__cudnn_key *shape, uint64_t settings) {
+    return weir__hash(hash_of(shape->text, strlen(shape->text)), &settings, sizeof settings);
 }
 
-void weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
+/** A file of its own, without a plan. */
+static void key_of_dropped(uint64_t hash, struct weir__cudnn_key *key) {
+    snprintf(key->text, sizeof key->text, "weir cudnn plan 4: never %016" PRIx64, hash);
+}
+
+static bool is_on_disk(const struct weir__cudnn *cudnn, const char *key) {
+    struct weir__bytes bytes;
+    struct head head;
+    size_t count = 0;
+    if (!read_file(cudnn, key, &bytes)) return false;
+    bool found = find_json(&bytes, key, &head, &count) != NULL;
+    weir__bytes_release(NULL, &bytes);
+    return found;
+}
+
+bool weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
                       uint64_t settings) {
-    static const struct head none = {-1, 0};
-    struct weir__cudnn_key key;
-    key_of_dropped(shape, settings, &key);
-    uint64_t hash = hash_of(key.text, strlen(key.text));
+    uint64_t hash = dropped_hash(shape, settings);
     for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++) {
         uint64_t found = 0;
-        if (atomic_compare_exchange_strong(&cudnn->dropped[i], &found, hash) || found == hash)
-            break;
+        if (!atomic_compare_exchange_strong(&cudnn->dropped[i], &found, hash) && found != hash)
+            continue;
+        atomic_store(&cudnn->unproven, true); /* after it, for who keeps looks in this order */
+        return true;
     }
-    if (cudnn->folder[0] != '\0') write_file(cudnn, key.text, &none, "{}", 2);
+    return false;
+}
+
+void weir__cudnn_dropped_keep(void *convolutions) {
+    static const struct head none = {-1, 0};
+    struct weir__cudnn *cudnn = convolutions;
+    struct weir__cudnn_key key;
+    if (!atomic_exchange(&cudnn->unproven, false) || cudnn->folder[0] == '\0') return;
+    for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++) {
+        uint64_t hash = atomic_load(&cudnn->dropped[i]);
+        if (hash == 0) return;
+        key_of_dropped(hash, &key);
+        if (!is_on_disk(cudnn, key.text)) write_file(cudnn, key.text, &none, "{}", 2);
+    }
 }
 
 bool weir__cudnn_is_dropped(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
                             uint64_t settings) {
     struct weir__cudnn_key key;
-    struct weir__bytes bytes;
-    struct head head;
-    size_t count = 0;
-    key_of_dropped(shape, settings, &key);
-    uint64_t hash = hash_of(key.text, strlen(key.text));
+    uint64_t hash = dropped_hash(shape, settings);
     for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++)
         if (atomic_load(&cudnn->dropped[i]) == hash) return true;
-    if (!read_file(cudnn, key.text, &bytes)) return false;
-    bool dropped = find_json(&bytes, key.text, &head, &count) != NULL;
-    weir__bytes_release(NULL, &bytes);
-    return dropped;
+    key_of_dropped(hash, &key);
+    return is_on_disk(cudnn, key.text);
 }

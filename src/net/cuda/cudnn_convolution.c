@@ -169,6 +169,7 @@ static int find_plan(const struct weir__cudnn *cudnn, void *handle,
                                           .largest = &largest,
                                           .own = is_largest ? &largest : &own,
                                           .workspace_max = workspace_max,
+                                          .graph = apart,
                                           .by_rows =
                                               convolution->kind != WEIR__CUDA_CONVOLVE_GRAD_WEIGHT,
                                           .single = convolution->image == WEIR_F32};

@@ -197,6 +197,7 @@ static int check_repeats(const struct weir__cudnn *cudnn, void *engine) {
 
 uint64_t weir__cudnn_settings(const struct weir__cudnn_engine *engine) {
     uint64_t hash = weir__hash(WEIR__HASH_BEGIN, &engine->index, sizeof engine->index);
+    hash = weir__hash(hash, &engine->graph, sizeof engine->graph);
     for (int64_t k = 0; k < engine->knob_count; k++) {
         const struct weir__cudnn_knob *knob = &engine->knobs[k];
         hash = weir__hash(hash, &knob->type, sizeof knob->type);
@@ -243,6 +244,7 @@ static int try_config(struct engine_choice *choice, void *config, struct weir__c
     choice->engine = (struct weir__cudnn_engine){0};
     int result = read_engine(cudnn, config, &choice->engine);
     if (result != 0) return result;
+    choice->engine.graph = wish->graph;
     if (!may_use(wish, &choice->engine) ||
         weir__cudnn_is_dropped(cudnn, wish->shape, weir__cudnn_settings(&choice->engine)))
         return WEIR__CUDNN_NOT_SUPPORTED;

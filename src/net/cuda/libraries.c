@@ -15,6 +15,7 @@ const struct weir__cuda_numerics weir__cuda_libraries = {
     .convolution_destroy = weir__cudnn_convolution_destroy,
     .convolution_next = weir__cudnn_convolution_next,
     .convolution_run = weir__cudnn_convolution_run,
+    .convolutions_keep = weir__cudnn_dropped_keep,
     .attention_new = weir__cudnn_attention_new,
     .attention_destroy = weir__cudnn_attention_destroy,
     .attention_next = weir__cudnn_attention_next,

@@ -148,13 +148,17 @@ struct weir__cuda_numerics {
                            struct weir__cuda_failure *failure);
     void (*convolution_destroy)(void *convolutions, void *plan);
     /** Of a plan that fails to run where it is tried (trial.h): drops what it is of, for all plans
-     * of its shape, now and in later processes, and makes the next one in its place.
-     * WEIR_ERR_UNSUPPORTED: there is none; the plan is fit to be destroyed then. The most rows
+     * of its shape, and makes the next one in its place. WEIR_ERR_UNSUPPORTED: there is none, or
+     * no place to remember what is dropped; the plan is fit to be destroyed then. The most rows
      * decide for all: of a plan for fewer nothing is dropped, and there is no next one. */
     int (*convolution_next)(void *convolutions, void *plan, struct weir__cuda_failure *failure);
     int (*convolution_run)(void *convolutions, const void *plan,
                            const struct weir__cuda_convolution_call *call,
                            struct weir__cuda_failure *failure);
+    /** After a plan of the library, of any shape, has run to its end where it was tried: what was
+     * dropped before is so in later processes too. Until then they know of none, for it may have
+     * been the GPU that failed. */
+    void (*convolutions_keep)(void *convolutions);
 
     /** Of the convolutions' library; as convolution_new and the next ones. */
     int (*attention_new)(void *convolutions, const struct weir__cuda_attend *attend,

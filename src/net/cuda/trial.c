@@ -21,6 +21,12 @@ static int fill(struct weir_stream *stream, void *memory, size_t bytes) {
     return weir__cuda_check(device, "cuMemsetD8Async", result);
 }
 
+static int pass_over(struct weir_stream *stream) {
+    weir__cuda_way_note(weir__cuda_device(stream->device),
+                        "memory: no room to try all plans before the first step");
+    return WEIR_OK;
+}
+
 /** End it in any case. */
 static int begin(struct weir_stream *stream, size_t operand, size_t workspace,
                  struct plan_trial *trial) {
@@ -34,12 +40,9 @@ static int begin(struct weir_stream *stream, size_t operand, size_t workspace,
     bool fits = weir__round_up(operand, ALIGNMENT, &operand) &&
                 weir__round_up(workspace, ALIGNMENT, &workspace) &&
                 weir__add(operand, workspace, &bytes) && weir__add(bytes, SPARE, &needed);
-    if (!fits || needed > room.free_bytes) {
-        weir__cuda_way_note(weir__cuda_device(device),
-                            "memory: no room to try all plans before the first step");
-        return WEIR_OK;
-    }
+    if (!fits || needed > room.free_bytes) return pass_over(stream);
     status = device->calls->memory_acquire(device, bytes, &memory);
+    if (status == WEIR_ERR_OUT_OF_MEMORY) return pass_over(stream); /* another took it meanwhile */
     if (status != WEIR_OK) return status;
     trial->operand = memory;
     trial->workspace = trial->operand + operand;
@@ -55,10 +58,13 @@ static int end(const struct plan_trial *trial, int status) {
     return status;
 }
 
-/** How what was run ended. */
-static int finish(const struct plan_trial *trial, int status) {
+/** How what was run ended. Where the driver fails, what the library said is no word on the plan. */
+static int finish(const struct plan_trial *trial, int status,
+                  struct weir__cuda_failure *failure) {
     int finished = trial->stream->device->calls->stream_finish(trial->stream);
-    return status == WEIR_OK ? finished : status;
+    if (finished == WEIR_OK) return status;
+    *failure = (struct weir__cuda_failure){0};
+    return finished;
 }
 
 /** Of so many numbers, a * b * c * d; SIZE_MAX where that is too much. */
@@ -118,7 +124,7 @@ int weir__cuda_try_matmul(const struct weir__cuda_library_use *use, const void *
                                                     .workspace = trial.workspace};
         status = use->calls->matmul_run(use->library, plan, weir__cuda_stream(stream)->native,
                                         &call, failure);
-        status = finish(&trial, status);
+        status = finish(&trial, status, failure);
     }
     return end(&trial, status);
 }
@@ -150,11 +156,12 @@ int weir__cuda_try_convolution(const struct weir__cuda_library_use *use, void *p
     while (status == WEIR_OK && operand != NULL) {
         *failure = (struct weir__cuda_failure){0};
         status = use->calls->convolution_run(use->library, plan, &call, failure);
-        status = finish(&trial, status);
+        status = finish(&trial, status, failure);
         if (!is_plans(status, failure)) break;
         status = take_next(use, plan, of->rows == of->rows_max, use->calls->convolution_next,
                            stream, status, failure);
     }
+    if (status == WEIR_OK && operand != NULL) use->calls->convolutions_keep(use->library);
     return end(&trial, status);
 }
 
@@ -177,10 +184,11 @@ int weir__cuda_try_attention(const struct weir__cuda_library_use *use, void *pla
     while (status == WEIR_OK && operand != NULL) {
         *failure = (struct weir__cuda_failure){0};
         status = use->calls->attention_run(use->library, plan, &call, failure);
-        status = finish(&trial, status);
+        status = finish(&trial, status, failure);
         if (!is_plans(status, failure)) break;
         status = take_next(use, plan, of->rows == of->rows_max, use->calls->attention_next, stream,
                            status, failure);
     }
+    if (status == WEIR_OK && operand != NULL) use->calls->convolutions_keep(use->library);
     return end(&trial, status);
 }
