@@ -275,7 +275,7 @@ static void test_a_summary_names_what_failed(void) {
     } planted[] = {
         {"image", "train f32", "UNSUPPORTED_PTX_VERSION"},
         {"library", "train f32", "cuBLASLt: not found"},
-        {"plan", "train f32", "cublasLtMatmul: it does not run"},
+        {"plan", "train f32", "cublasLtMatmul: it does not run, as planted"},
         {"weir_copy", "tests kernels_cuda", "FAIL kernels_cuda/copy_moves_any_bytes"},
     };
     char environment[64], wanted[64];
@@ -315,10 +315,67 @@ static void test_a_summary_survives_crashes_and_what_hangs(void) {
     CHECK_CONTAINS(output, "| tests kernels_cuda | held |");
 }
 
+static void test_a_healthy_clock_has_its_row(void) {
+    NEED_FOLDER();
+    CHECK_EQ_INT(run_folder("WEIR_FAKE_CUDA_HELD_BACK=0", "--fake gpu-copy"), 0);
+    CHECK_CONTAINS(output, "| 1.755e9 Hz | of 1.98e9 | |");
+    CHECK_EQ_INT(run_folder("WEIR_FAKE_CUDA_HELD_BACK=0x4", "--fake gpu-copy"), 0);
+    CHECK_CONTAINS(output, "| 1.755e9 Hz | of 1.98e9, held back by ");
+}
+
+static void test_nothing_run_is_nothing_held(void) {
+    const char *folder = test_temporary_directory();
+    NEED_FOLDER();
+    CHECK_EQ_INT(run_folder("WEIR_TEST_PARTS=", "--fake no-such"), 1);
+    CHECK_CONTAINS(output, "No step's name has any of: no-such");
+    CHECK(folder != NULL && make_folder(folder));
+    int code = test_shell(output, sizeof output,
+                          "cd %s && ln -sf \"$PWD/finds\" bin/weir_bench && sh run --fake gpu-copy; "
+                          "r=$?; cat results/summary.md; exit $r",
+                          folder);
+    CHECK_EQ_INT(code, 1);
+    CHECK_CONTAINS(output, "### list benches: **failed**, exit 9");
+}
+
+static void test_others_results_stay(void) {
+    const char *folder = test_temporary_directory();
+    NEED_FOLDER();
+    CHECK(folder != NULL && make_folder(folder));
+    int code = test_shell(output, sizeof output,
+                          "cd %s && mkdir of && echo kept >of/some.json && sh run --fake --into of "
+                          "2>&1; r=$?; cat of/*; exit $r",
+                          folder);
+    CHECK_EQ_INT(code, 2);
+    CHECK_CONTAINS(output, "of has files and no summary.md");
+    CHECK_CONTAINS(output, "\nkept\n");
+}
+
+static void test_a_signal_stops_the_step(void) {
+    const char *folder = test_temporary_directory();
+    NEED_FOLDER();
+    CHECK(folder != NULL && make_folder(folder));
+    int code = test_shell(
+        output, sizeof output,
+        "cd %s && mv bin/weir bin/own && cat >bin/weir <<'END'\n"
+        "#!/bin/sh\n"
+        "[ $1 != train ] || { echo $$ >pid; exec sleep 60; }\n"
+        "exec \"${0%%/*}/own\" \"$@\"\n"
+        "END\n"
+        "chmod +x bin/weir && { sh run --fake f32 & } && run=$! && "
+        "until [ -s pid ]; do sleep 0.1; done; kill $run; wait $run; r=$?; "
+        "kill -0 $(cat pid) 2>/dev/null && echo 'it runs on'; cat results/summary.md; exit $r",
+        folder);
+    CHECK_EQ_INT(code, 130);
+    CHECK_CONTAINS(output, "### train f32: stopped");
+    CHECK(strstr(output, "it runs on") == NULL);
+}
+
 WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
                 TEST(its_tests_pass_on_any_driver),
                 TEST(pipes_of_host_functions_run_on_managed_memory),
                 TEST(a_missing_sanitizer_is_named), TEST(a_toolkit_is_asked_for_what_it_knows),
                 TEST(benches_of_gpus_run_through), TEST(benches_of_nets_ask_a_peer),
                 TEST(benches_refuse_what_is_no_gpu), TEST(a_portable_folder_runs_everything),
-                TEST(a_summary_names_what_failed), TEST(a_summary_survives_crashes_and_what_hangs))
+                TEST(a_summary_names_what_failed), TEST(a_summary_survives_crashes_and_what_hangs),
+                TEST(a_healthy_clock_has_its_row), TEST(nothing_run_is_nothing_held),
+                TEST(others_results_stay), TEST(a_signal_stops_the_step))

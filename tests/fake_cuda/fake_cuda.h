@@ -35,7 +35,8 @@
  * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as
  * many as the environment's WEIR_FAKE_CUDA_GPUS says, by a driver for CUDA 13.0, or for
  * WEIR_FAKE_CUDA_VERSION's; and where it has WEIR_FAKE_CUDA_RUNS they go on by themselves.
- * WEIR_FAKE_CUDA_BAD_PLANS is `bad_plans`.
+ * WEIR_FAKE_CUDA_BAD_PLANS is `bad_plans`; WEIR_FAKE_CUDA_HELD_BACK says which reasons NVML has for
+ * a low clock (0: none).
  */
 #ifndef WEIR_TESTS_FAKE_CUDA_H
 #define WEIR_TESTS_FAKE_CUDA_H
