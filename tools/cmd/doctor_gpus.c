@@ -19,7 +19,8 @@ static void look_at_libraries(struct doctor_gpus *gpus, struct weir_faults *prob
         if (gpus->found.count == 0) continue; /* then they need not be good */
         const struct weir__gpu_library_facts *facts = &gpus->libraries[i];
         struct weir_error error = {0};
-        if (weir__cuda_library_check(library->name, &error) != WEIR_OK)
+        gpus->opens[i] = weir__cuda_library_check(library->name, &error) == WEIR_OK;
+        if (!gpus->opens[i])
             weir_faults_add(problems, "%s", error.message);
         else if (facts->state == WEIR__LIBRARY_OLD)
             weir_faults_add(problems, "%s %s is too old: install %u.%u or newer", library->name,
@@ -104,16 +105,16 @@ static void print_gpu(FILE *to, const struct doctor_gpus *gpus, uint32_t g) {
     fputc('\n', to);
 }
 
-static const struct weir__gpu_library_facts *facts_of(const struct doctor_gpus *gpus,
-                                                      const char *name) {
+static uint32_t index_of(const char *name) {
     uint32_t i = 0;
     while (weir__gpu_library_at(i) != weir__gpu_library_named(name)) i++;
-    return &gpus->libraries[i];
+    return i;
 }
 
 /* NULL: by cuDNN, as far as its shapes go. */
 static const char *why_own_attention(const struct doctor_gpus *gpus, uint32_t g) {
-    const struct weir__gpu_library_facts *cudnn = facts_of(gpus, "cuDNN");
+    const uint32_t at = index_of("cuDNN");
+    const struct weir__gpu_library_facts *cudnn = &gpus->libraries[at];
     unsigned major = 0, minor = 0, patch = 0;
     (void)sscanf(cudnn->version, "%u.%u.%u", &major, &minor, &patch);
     if (!weir__cudnn_attends_on(capability_of(&gpus->found.gpu[g])))
@@ -121,7 +122,9 @@ static const char *why_own_attention(const struct doctor_gpus *gpus, uint32_t g)
     if (cudnn->state != WEIR__LIBRARY_FOUND ||
         major * 10000 + minor * 100 + patch < WEIR__CUDNN_ATTENTION_LEAST)
         return "that takes cuDNN 9.18.1 or newer";
-    return facts_of(gpus, "NVRTC")->state == WEIR__LIBRARY_FOUND ? NULL : "cuDNN's takes NVRTC";
+    if (!gpus->opens[at]) return "this cuDNN does not open";
+    return gpus->libraries[index_of("NVRTC")].state == WEIR__LIBRARY_FOUND ? NULL
+                                                                           : "cuDNN's takes NVRTC";
 }
 
 /* By which code a GPU runs: our kernels, and attention in bf16. */

@@ -19,6 +19,7 @@ struct doctor_gpus {
     struct weir__cuda_fit *fits; /* per GPU; zeroed where this build has no kernels */
     struct weir_error error;     /* why there is none */
     struct weir__gpu_library_facts libraries[DOCTOR_LIBRARIES_MAX];
+    bool opens[DOCTOR_LIBRARIES_MAX]; /* as networks would open it; false where there is no GPU */
 };
 
 /** Looks; what is there and does not work is added to `problems`. WEIR_ERR_OUT_OF_MEMORY. */
