@@ -67,13 +67,25 @@ fn findOlder(b: *Build, nvcc: []const u8, wanted: ?[]const u8) ?Older {
     for (if (wanted) |folder| &.{folder} else usual) |folder| {
         const found = b.pathJoin(&.{ folder, "bin", "nvcc" });
         if (files.isSameFile(b, found, nvcc)) return null; // it serves them already
-        if (files.fileExists(b, found)) return .{ .nvcc = found };
+        if (!files.fileExists(b, found)) continue;
+        return if (wanted != null or isNewerThan12(b, nvcc)) .{ .nvcc = found } else null;
     }
     if (wanted) |folder| std.process.fatal(
         "there is no {s}/bin/nvcc: -Dcuda-12 takes the folder of CUDA 12.8 or 12.9, or pypi",
         .{folder},
     );
     return null;
+}
+
+/// An nvcc of CUDA 12 makes what drivers of CUDA 12 take, and the usual one may be newer than it.
+fn isNewerThan12(b: *Build, nvcc: []const u8) bool {
+    var code: u8 = undefined;
+    const said = b.runAllowFail(&.{ nvcc, "--version" }, &code, .ignore) catch return false;
+    const word = "release ";
+    const at = std.mem.indexOf(u8, said, word) orelse return false;
+    const release = said[at + word.len ..];
+    const end = std.mem.indexOfScalar(u8, release, '.') orelse return false;
+    return (std.fmt.parseInt(u32, release[0..end], 10) catch 0) > 12;
 }
 
 fn bringNvrtc(b: *Build, nvcc: []const u8) Nvrtc {
