@@ -13,8 +13,8 @@
 
 /** Whether image `index` of a table is the one of its name to load by a driver for CUDA `driver`
  * (1000 * major + 10 * minor): the newest that the driver takes; where it takes none, the oldest,
- * whose refusal then is the driver's word; of one toolkit's, the first. Exactly one of each name is.
- * Any thread. */
+ * whose refusal then is the driver's word; of one toolkit's, the first. Exactly one of each name
+ * is. Any thread. */
 bool weir__cuda_image_serves(const struct weir__cuda_image *images, size_t count, size_t index,
                              int driver);
 

@@ -329,10 +329,11 @@ static void test_nothing_run_is_nothing_held(void) {
     CHECK_EQ_INT(run_folder("WEIR_TEST_PARTS=", "--fake no-such"), 1);
     CHECK_CONTAINS(output, "No step's name has any of: no-such");
     CHECK(folder != NULL && make_folder(folder));
-    int code = test_shell(output, sizeof output,
-                          "cd %s && ln -sf \"$PWD/finds\" bin/weir_bench && sh run --fake gpu-copy; "
-                          "r=$?; cat results/summary.md; exit $r",
-                          folder);
+    int code =
+        test_shell(output, sizeof output,
+                   "cd %s && ln -sf \"$PWD/finds\" bin/weir_bench && sh run --fake gpu-copy; "
+                   "r=$?; cat results/summary.md; exit $r",
+                   folder);
     CHECK_EQ_INT(code, 1);
     CHECK_CONTAINS(output, "### list benches: **failed**, exit 9");
 }

@@ -481,6 +481,5 @@ WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(an_engine_that_does_not_run_is_dropped_for_good),
                 TEST(a_drop_is_not_kept_before_a_plan_has_run),
                 TEST(what_cannot_be_remembered_is_the_last),
-                TEST(an_engine_is_dropped_for_one_graph),
-                TEST(no_place_for_plans_is_no_failure), TEST(a_missing_library_is_named),
-                TEST(cudnn_is_not_left_without_products))
+                TEST(an_engine_is_dropped_for_one_graph), TEST(no_place_for_plans_is_no_failure),
+                TEST(a_missing_library_is_named), TEST(cudnn_is_not_left_without_products))

@@ -116,8 +116,8 @@ static void test_rows_have_their_bits_whatever_their_number(void) {
 
 /* ---- failures ---- */
 
-/* The context of opening and of the trial's three calls for memory, the memory itself, without which
- * nothing is tried, and giving it back. */
+/* The context of opening and of the trial's three calls for memory, the memory itself, without
+ * which nothing is tried, and giving it back. */
 enum { PASSED = 6 };
 
 /* Makes a row's state on an opened device; the k-th call of it fails. Whether one did; `passed`
@@ -425,8 +425,8 @@ static void test_attention_has_aligned_parts(void) {
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
                 TEST(rows_have_their_bits_whatever_their_number),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
-                TEST(a_plan_that_does_not_run_is_dropped),
-                TEST(a_driver_that_fails_drops_no_plan), TEST(a_plan_is_not_tried_without_room),
-                TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds),
-                TEST(a_library_has_attention_or_we_do), TEST(attention_that_fails_leaves_nothing),
-                TEST(attention_has_its_room), TEST(attention_has_aligned_parts))
+                TEST(a_plan_that_does_not_run_is_dropped), TEST(a_driver_that_fails_drops_no_plan),
+                TEST(a_plan_is_not_tried_without_room), TEST(the_fake_driver_brings_its_libraries),
+                TEST(workspace_has_its_bounds), TEST(a_library_has_attention_or_we_do),
+                TEST(attention_that_fails_leaves_nothing), TEST(attention_has_its_room),
+                TEST(attention_has_aligned_parts))

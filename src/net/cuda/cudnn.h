@@ -419,7 +419,8 @@ void weir__cudnn_dropped_keep(void *convolutions);
 bool weir__cudnn_is_dropped(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
                             uint64_t settings);
 /** Writes it, over what is there; not while there are drops that are not kept, which rows of
- * another number would not know of in the next process. A failure is none of the caller's: the plan is made anew then. */
+ * another number would not know of in the next process. A failure is none of the caller's: the plan
+ * is made anew then. */
 void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *key,
                             const struct weir__cudnn_plan *plan);
 

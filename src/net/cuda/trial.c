@@ -59,8 +59,7 @@ static int end(const struct plan_trial *trial, int status) {
 }
 
 /** How what was run ended. Where the driver fails, what the library said is no word on the plan. */
-static int finish(const struct plan_trial *trial, int status,
-                  struct weir__cuda_failure *failure) {
+static int finish(const struct plan_trial *trial, int status, struct weir__cuda_failure *failure) {
     int finished = trial->stream->device->calls->stream_finish(trial->stream);
     if (finished == WEIR_OK) return status;
     *failure = (struct weir__cuda_failure){0};

@@ -9,8 +9,8 @@
  *
  * A failure of the library's own says that the plan does not run: it is dropped and the next one is
  * tried. The driver's failures, and want of memory that a library has, are failures; behind the
- * driver's nothing is dropped, for an unhealthy GPU says nothing of a plan. `failure` is as of the table's
- * calls; `stream` the plan's.
+ * driver's nothing is dropped, for an unhealthy GPU says nothing of a plan. `failure` is as of the
+ * table's calls; `stream` the plan's.
  */
 #ifndef WEIR_NET_CUDA_TRIAL_H
 #define WEIR_NET_CUDA_TRIAL_H
