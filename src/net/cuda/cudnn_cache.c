@@ -171,6 +171,7 @@ static bool is_on_disk(const struct weir__cudnn *cudnn, const char *key) {
 bool weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,
                       uint64_t settings) {
     uint64_t hash = dropped_hash(shape, settings);
+    assert(hash != 0 && shape->text[0] != '\0');
     for (size_t i = 0; i < WEIR__CUDNN_DROPPED_MAX; i++) {
         uint64_t found = 0;
         if (!atomic_compare_exchange_strong(&cudnn->dropped[i], &found, hash) && found != hash)

@@ -60,6 +60,7 @@ static int end(const struct plan_trial *trial, int status) {
 
 /** How what was run ended. Where the driver fails, what the library said is no word on the plan. */
 static int finish(const struct plan_trial *trial, int status, struct weir__cuda_failure *failure) {
+    assert(trial->operand != NULL);
     int finished = trial->stream->device->calls->stream_finish(trial->stream);
     if (finished == WEIR_OK) return status;
     *failure = (struct weir__cuda_failure){0};
@@ -93,6 +94,7 @@ static int take_next(const struct weir__cuda_library_use *use, void *plan, bool 
                      next_fn *next, struct weir_stream *stream, int status,
                      struct weir__cuda_failure *failure) {
     struct weir__cuda_failure own = {0};
+    assert(status != WEIR_OK && failure->call != NULL);
     if (!decides) return status;
     weir__cuda_way_note(weir__cuda_device(stream->device),
                         "a plan did not run (%s: %s) and was dropped", failure->call,
