@@ -22,7 +22,6 @@ static void shrink(struct training_job *job) {
     job->resnet.height = job->resnet.width = 33;
     job->amoebanet.layers = 3;
     job->amoebanet.filters = 16;
-    job->amoebanet.height = job->amoebanet.width = 128;
 }
 
 static void make_gpt(struct bench *bench, struct training_job *job) {
