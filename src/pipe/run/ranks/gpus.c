@@ -178,7 +178,7 @@ static bool any_pair(struct weir_pipe *pipe, const struct weir__row_plan *plan,
     for (uint32_t r = 0; r < replicas; r++) {
         for (uint32_t l = 0; !any && l < plan->lane_count; l++) {
             const struct weir__lane *lane = &plan->lanes[l];
-            if (lane->of_ranks && lane->from < lane->worker && is_gpus(pipe, lane->worker) &&
+            if (lane->of_ranks && lane->from != WEIR__FROM_CALLER && is_gpus(pipe, lane->worker) &&
                 is_gpus(pipe, lane->from))
                 any = is_so(pipe, (struct weir__seat){r, lane->from},
                             (struct weir__seat){r, lane->worker});
