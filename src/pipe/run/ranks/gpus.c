@@ -178,10 +178,11 @@ static bool any_pair(struct weir_pipe *pipe, const struct weir__row_plan *plan,
     for (uint32_t r = 0; r < replicas; r++) {
         for (uint32_t l = 0; !any && l < plan->lane_count; l++) {
             const struct weir__lane *lane = &plan->lanes[l];
+            bool up = lane->from < lane->worker; /* the lower worker is asked of first */
             if (lane->of_ranks && lane->from != WEIR__FROM_CALLER && is_gpus(pipe, lane->worker) &&
                 is_gpus(pipe, lane->from))
-                any = is_so(pipe, (struct weir__seat){r, lane->from},
-                            (struct weir__seat){r, lane->worker});
+                any = is_so(pipe, (struct weir__seat){r, up ? lane->from : lane->worker},
+                            (struct weir__seat){r, up ? lane->worker : lane->from});
         }
         for (uint32_t q = r + 1; plan->arrivals != NULL && q < replicas; q++)
             for (uint32_t w = 0; !any && w < workers; w++)
