@@ -99,7 +99,7 @@ const struct weir__safetensor *weir__archive_get(const struct weir__archive *arc
                                  : &archive->index.tensors[index];
 }
 
-static int compare_names(const void *left, const void *right) {
+int weir__compare_tensors(const void *left, const void *right) {
     const struct weir__safetensor *a = left, *b = right;
     return strcmp(a->name, b->name);
 }
@@ -110,7 +110,7 @@ const struct weir__safetensor *weir__archive_find(const struct weir__archive *ar
     if (archive->file != NULL) return weir__safetensors_find(archive->file, name);
     const struct weir__safetensor wanted = {.name = name};
     return bsearch(&wanted, archive->index.tensors, archive->index.tensor_count, sizeof wanted,
-                   compare_names);
+                   weir__compare_tensors);
 }
 
 const struct weir__safetensors_text *weir__archive_texts(const struct weir__archive *archive,

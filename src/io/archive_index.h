@@ -49,6 +49,8 @@ bool weir__is_part_name(const char *name);
 /** Closes the parts, too. Accepts a zeroed one. */
 void weir__index_clean_up(struct weir__index *index);
 
+/** By name, for qsort and bsearch. */
+int weir__compare_tensors(const void *left, const void *right);
 /** How many elements a tensor has. */
 uint64_t weir__tensor_elements(const struct weir__safetensor *tensor);
 

@@ -58,11 +58,6 @@ static int add_tensor(const struct shards *shards, const char *name, const json_
     return WEIR_OK;
 }
 
-static int compare_names(const void *left, const void *right) {
-    const struct weir__safetensor *a = left, *b = right;
-    return strcmp(a->name, b->name);
-}
-
 /** Each tensor is one extent, of the part that holds its bytes. */
 static void add_extents(struct weir__index *index) {
     for (uint32_t i = 0; i < index->tensor_count; i++) {
@@ -95,7 +90,7 @@ static int read_map(const struct shards *shards, json_t *map) {
         int status = add_tensor(shards, name, file);
         if (status != WEIR_OK) return status;
     }
-    qsort(index->tensors, index->tensor_count, sizeof *index->tensors, compare_names);
+    qsort(index->tensors, index->tensor_count, sizeof *index->tensors, weir__compare_tensors);
     add_extents(index);
     return WEIR_OK;
 }
@@ -106,6 +101,8 @@ int weir__shards_read(const struct weir__io *io, const char *folder, const char 
     json_error_t error;
     weir__pool_init(&index->pool, io->allocator);
     index->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (index->root == NULL && json_error_code(&error) == json_error_out_of_memory)
+        return no_memory(&shards);
     if (index->root == NULL) return refuse(&shards, "is no JSON", error.text);
     return read_map(&shards, json_object_get(index->root, "weight_map"));
 }

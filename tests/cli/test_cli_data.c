@@ -116,6 +116,19 @@ static void test_a_rest_that_no_schedule_trains_is_judged(void) {
     }
 }
 
+/* As those of PyTorch's tables. */
+static void test_what_a_table_has_besides_is_said(void) {
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    CHECK(cli_do(folder, "printf '0F0,0SEND_F0,0F1,0B0,0B1\\n1RECV_F0,1F0,1B0,1F1,1B1\\n' >t.csv"));
+    CLI_CODE(&run, 0,
+             "train " CLI_MODEL " --data %s --batch 2 --chunks 2 --eval-batches 1 --sample 0 "
+             "--steps 1 --schedule %s/t.csv --stages 2 " PLACE,
+             cli_text(), folder);
+    CHECK_CONTAINS(run.output, "pipe      1 SEND_F cells are skipped: communication follows");
+    CHECK_CONTAINS(run.output, "pipe      1 RECV_F cells are skipped");
+}
+
 static void test_masks_are_scored_by_their_overlap(void) {
     struct cli_run run;
     const char *folder = test_temporary_directory();
@@ -564,8 +577,8 @@ static void test_name_that_is_no_utf8_reaches_the_summary(void) {
 WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
                 TEST(example_s_model_takes_the_example_s_digits),
                 TEST(a_rest_that_no_schedule_trains_is_judged),
-                TEST(masks_are_scored_by_their_overlap), TEST(overlap_is_what_counting_gives),
-                TEST(tokens_are_learnt_in_nats_per_token),
+                TEST(what_a_table_has_besides_is_said), TEST(masks_are_scored_by_their_overlap),
+                TEST(overlap_is_what_counting_gives), TEST(tokens_are_learnt_in_nats_per_token),
                 TEST(mini_batches_add_up_to_the_samples_in_them),
                 TEST(ignored_labels_weigh_nothing), TEST(rounding_makes_no_update),
                 TEST(a_loss_beyond_all_measure_is_reported),

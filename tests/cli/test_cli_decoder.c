@@ -5,6 +5,7 @@
  * itself; that the numbers are transformers' is test_golden_nets.c's and golden/hf_oracle.py's.
  */
 #include "cli/cli.h"
+#include "io/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -79,6 +80,8 @@ static void test_configs_that_are_not_known_are_refused(void) {
         {"{\"model_type\": \"gemma2\"}", "\"model_type\" \"gemma2\" is not known"},
         {"{\"model_type\": \"llama\"}", "\"hidden_size\" is missing"},
         {SMALL("llama", ", \"logit_softcap\": 30.0"), "\"logit_softcap\" is not known"},
+        {SMALL("llama", ", \"scale_residuals\": false"), "\"scale_residuals\" is not known"},
+        {SMALL("llama", ", \"logit_softcap\": null"), "\"logit_softcap\" is not known"},
         {SMALL("llama", ", \"hidden_size\": 16"), "no JSON object: "},
         {SMALL("llama", ", \"attention_dropout\": 0.1"),
          "\"attention_dropout\" is only known as 0.0"},
@@ -90,7 +93,10 @@ static void test_configs_that_are_not_known_are_refused(void) {
          "\"factor\" is not a number"},
         {SMALL("llama", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0, "
                         "\"partial_rotary_factor\": 0.5}"),
-         "\"partial_rotary_factor\" is not known of such positions"},
+         "\"partial_rotary_factor\" is only known as 1.0"},
+        {SMALL("llama", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0, "
+                        "\"low_freq_factor\": 1.0}"),
+         "\"low_freq_factor\" is not known of such positions"},
         {SMALL("llama", LLAMA3 ", \"rope_parameters\": {\"rope_type\": \"default\"}"),
          "stands beside \"rope_parameters\""},
         {SMALL("mistral", ""), "\"sliding_window\" is missing"},
@@ -196,6 +202,56 @@ static void test_weights_are_read_in_one_file_or_in_shards(void) {
     EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
 }
 
+/* Saves FOLDER/weights.safetensors as FOLDER/more.safetensors with what transformers' files may
+ * have besides: angles, and a head that is the embedding, or one byte away from it. */
+static void add_leftovers(const char *folder, bool same) {
+    static float angles[2] = {1, 0.5F}, head[300 * 16];
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__safetensors_item items[32];
+    char path[512];
+    snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+    struct weir__safetensors *file = cli_open(path);
+    CHECK(file != NULL);
+    uint32_t count = weir__safetensors_count(file);
+    CHECK(count + 2 <= sizeof items / sizeof items[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir__safetensor *from = weir__safetensors_get(file, i);
+        items[i] = (struct weir__safetensors_item){
+            .name = from->name, .dtype = from->dtype, .rank = from->rank, .data = from->data};
+        memcpy(items[i].shape, from->shape, sizeof items[i].shape);
+    }
+    const struct weir__safetensor *tied = weir__safetensors_find(file, "model.embed_tokens.weight");
+    CHECK(tied != NULL && tied->bytes == sizeof head);
+    memcpy(head, tied->data, sizeof head);
+    if (!same) ((unsigned char *)head)[sizeof head - 1] ^= 1;
+    items[count++] = (struct weir__safetensors_item){
+        .name = "lm_head.weight", .dtype = WEIR_F32, .rank = 2, .shape = {300, 16}, .data = head};
+    items[count++] =
+        (struct weir__safetensors_item){.name = "model.layers.0.self_attn.rotary_emb.inv_freq",
+                                        .dtype = WEIR_F32,
+                                        .rank = 1,
+                                        .shape = {2},
+                                        .data = angles};
+    snprintf(path, sizeof path, "%s/more.safetensors", folder);
+    EXPECT_STATUS(weir__safetensors_save(&io, path, items, count, NULL, 0), WEIR_OK);
+    weir__safetensors_close(file);
+}
+
+static void test_what_transformers_files_have_besides_is_passed_over(void) {
+    const char *folder = test_temporary_directory();
+    write_file(folder, "config.json", one_layer);
+    CLI_CODE_IN(folder, &run, 0, "init --model model --out weights.safetensors --seed 3");
+    CHECK(cli_do(folder, "echo 'a text of some bytes, not many' > text"));
+    add_leftovers(folder, true);
+    CLI_CODE_IN(folder, &run, 0,
+                "eval --model model --load more.safetensors --data text --context 8 --json a");
+    add_leftovers(folder, false);
+    CLI_CODE_IN(folder, &run, 2,
+                "eval --model model --load more.safetensors --data text --context 8 --json a");
+    EXPECT_CONTAINS(run.output, "tensor 'lm_head.weight' F32 [300, 16] is not the model's");
+    EXPECT(strstr(run.output, "inv_freq") == NULL);
+}
+
 /* Keys and values that are kept, stage by stage, of a text longer than the window; one that is
  * given whole is continued as one of which a part was drawn. */
 static void test_a_decoder_trains_and_continues_texts(void) {
@@ -218,4 +274,5 @@ static void test_a_decoder_trains_and_continues_texts(void) {
 WEIR_TEST_SUITE(cli_decoder, TEST(published_decoders_have_their_parameters),
                 TEST(configs_that_are_not_known_are_refused), TEST(damaged_configs_crash_nothing),
                 TEST(weights_are_read_in_one_file_or_in_shards),
+                TEST(what_transformers_files_have_besides_is_passed_over),
                 TEST(a_decoder_trains_and_continues_texts))

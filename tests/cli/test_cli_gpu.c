@@ -93,8 +93,8 @@ static void test_bf16_trains(void) {
     const char *folder = test_temporary_directory();
     CLI_CODE(&run, 0, TRAIN "--stages 2 --device cuda:0,cuda:1 --dtype bf16 --json %s/bf16",
              cli_text(), folder);
-    CHECK_CONTAINS(run.output, "device    cuda:0: memory: ");
-    CHECK_CONTAINS(run.output, "device    cuda:0: attention, 8 tokens, 2 heads of 8: Weir's, on");
+    CHECK_CONTAINS(run.output, "pipe      cuda:0: memory: ");
+    CHECK_CONTAINS(run.output, "pipe      cuda:0: attention, 8 tokens, 2 heads of 8: Weir's, on");
     CLI_CODE(&run, 0, TRAIN "--stages 2 --json %s/f32", cli_text(), folder);
     CHECK_NEAR(last_loss(folder, "bf16"), last_loss(folder, "f32"), 0.02);
 }

@@ -418,6 +418,12 @@ static void test_hashes_see_every_kind_of_attribute(void) {
     EXPECT(form != conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 1))));
 }
 
+/* Of files that are older than its `dilation` is: kept, they must go on being known. */
+static void test_hashes_of_older_files_hold(void) {
+    struct weir_attr out = WEIR_ATTR_INT("out_channels", 3), size = WEIR_ATTR_INT("kernel_size", 3);
+    EXPECT_EQ_UINT(conv_form(WEIR_ATTRS(out, size)), UINT64_C(892444701789335764));
+}
+
 static void test_hash_of_the_border_sees_shapes_and_loss(void) {
     struct weir_model *models[] = {
         trial_model(row4, label, "cross_entropy"), trial_model(row4, label, "cross_entropy"),
@@ -448,4 +454,4 @@ WEIR_TEST_SUITE(
     TEST(residuals_of_too_many_blocks_are_refused), TEST(partitions_that_do_not_fit_are_refused),
     TEST(training_without_a_loss_is_refused), TEST(the_automatic_partition_follows_the_costs),
     TEST(hashes_tell_layers_apart), TEST(hashes_see_every_kind_of_attribute),
-    TEST(hash_of_the_border_sees_shapes_and_loss))
+    TEST(hashes_of_older_files_hold), TEST(hash_of_the_border_sees_shapes_and_loss))

@@ -79,7 +79,7 @@ static const char *const silent[] = {
     "_attn_implementation_autoset",
 };
 
-/** Fields of which only one value is known. */
+/** Fields of which only one value is known, wherever they stand. */
 static const struct {
     const char *key, *value;
 } fixed[] = {{"hidden_act", "\"silu\""},      {"attention_dropout", "0.0"},
@@ -140,9 +140,11 @@ static void take_fields(const struct config *config) {
 
 /* ---- fields that are not known ---- */
 
-static bool is_known(const struct config *config, const char *key) {
+/** An option that other families have is one that this one lacks. */
+static bool is_known(const struct config *config, const char *key, const json_t *value) {
     for (size_t i = 0; i < WEIR__COUNT_OF(fields); i++)
-        if (strcmp(key, fields[i].key) == 0) return (fields[i].families & config->family) != 0;
+        if (strcmp(key, fields[i].key) == 0)
+            return (fields[i].families & config->family) != 0 || json_is_false(value);
     for (size_t i = 0; i < WEIR__COUNT_OF(silent); i++)
         if (strcmp(key, silent[i]) == 0) return true;
     return false;
@@ -158,15 +160,19 @@ static bool is_value(const json_t *value, const char *text) {
     return same;
 }
 
+/** Whether it is one of `fixed`; refused where it has another value. */
+static bool is_fixed(const struct config *config, const char *key, const json_t *value) {
+    char why[96];
+    size_t i = 0;
+    while (i < WEIR__COUNT_OF(fixed) && strcmp(key, fixed[i].key) != 0) i++;
+    if (i == WEIR__COUNT_OF(fixed)) return false;
+    snprintf(why, sizeof why, "is only known as %s", fixed[i].value);
+    if (!is_value(value, fixed[i].value)) refuse(config, key, why);
+    return true;
+}
+
 static void check_field(const struct config *config, const char *key, const json_t *value) {
-    for (size_t i = 0; i < WEIR__COUNT_OF(fixed); i++) {
-        char why[96];
-        if (strcmp(key, fixed[i].key) != 0) continue;
-        snprintf(why, sizeof why, "is only known as %s", fixed[i].value);
-        if (!is_value(value, fixed[i].value)) refuse(config, key, why);
-        return;
-    }
-    if (!is_known(config, key) && !json_is_null(value) && !json_is_false(value))
+    if (!is_fixed(config, key, value) && !is_known(config, key, value))
         refuse(config, key, "is not known: what it changes would be left out");
 }
 
@@ -217,7 +223,7 @@ static void take_scaling(const struct config *config, const char *name, json_t *
     }
     json_object_foreach(scaling, key, value) {
         if (strcmp(key, "rope_theta") == 0) take_real(config, key, value, &to->rope_theta);
-        if (!has_key(scalings[type].keys, key) && !is_value(value, "1.0"))
+        if (!has_key(scalings[type].keys, key) && !is_fixed(config, key, value))
             refuse(config, key, "is not known of such positions");
     }
     if (type >= 1)

@@ -105,9 +105,9 @@ static int choose_pipeline(struct train *t, const struct args *args) {
     return pipe_options_fill(&t->values->pipe, args, t->model, &t->storage, &t->options, t->faults);
 }
 
-/* What its devices run with. */
+/* What the pipe says: of its devices, and of a table that was given. */
 static void tell(void *context, const char *line) {
-    people_wrap(context, "device    ", line);
+    people_wrap(context, "pipe      ", line);
 }
 
 static int build_net(struct train *t, const struct args *args) {

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * What softmax, losses and attention do to a row of numbers, or of floats: `each` is the size of
- * one. Rows are summed in two vectors of partial sums, whole pairs of vectors first. Always
+ * What norms, softmax, losses and attention do to a row of numbers, or of floats: `each` is the
+ * size of one. Rows are summed in two vectors of partial sums, whole pairs of vectors first. Always
  * inlined, as vector.h.
  */
 #ifndef WEIR_CPU_ROWS_H
 #define WEIR_CPU_ROWS_H
 
 #include "net/cpu/vector.h"
+#include "net/kernel.h"
 
 #include <math.h>
+
+VECTOR_INLINE int64_t token_count(const struct weir__op_call *call) {
+    return call->shape->rows * call->shape->tokens;
+}
+
+/** Of a vector that begins at number `first`, 0 to LANES. */
+VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
+    return width - first < 0 ? 0 : width - first < LANES ? width - first : LANES;
+}
 
 VECTOR_INLINE vfloat row_at(const void *row, const size_t each, int64_t i, int64_t count) {
     return each == sizeof(float) ? v_load_some((const float *)row + i, count)
@@ -64,6 +74,20 @@ VECTOR_INLINE float row_product(const number *a, const number *b, int64_t width)
     for (; i + LANES <= width; i += LANES) even = v_fma(v_load(a + i), v_load(b + i), even);
     if (i < width) odd = v_fma(v_load_some(a + i, width - i), v_load_some(b + i, width - i), odd);
     return v_sum(even + odd);
+}
+
+/** 1 / the root of x's mean square + eps, from the sum of squares; in double where these have no
+ * sum in float. */
+VECTOR_INLINE float row_rstd(const number *x, float sum, int64_t width, double eps) {
+    double squares = (double)sum;
+    if (!isfinite(sum)) {
+        squares = 0;
+        for (int64_t i = 0; i < width; i++) {
+            double wide = (double)v_load_one(x + i);
+            squares += wide * wide;
+        }
+    }
+    return (float)(1 / sqrt(squares / (double)width + eps));
 }
 
 VECTOR_INLINE void row_narrow(number *to, const float *from, int64_t width) {

@@ -234,7 +234,3 @@ int VECTOR(attention)(const struct weir__op_call *call) {
                 (void *)(uintptr_t)call);
     return WEIR_OK;
 }
-
-int VECTOR(grouped_attention)(const struct weir__op_call *call) {
-    return VECTOR(attention)(call);
-}

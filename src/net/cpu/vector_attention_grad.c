@@ -239,7 +239,3 @@ int VECTOR(attention_grad)(const struct weir__op_call *call) {
                 2 * VECTOR(attention_work)(shape), differentiate_part, (void *)(uintptr_t)call);
     return WEIR_OK;
 }
-
-int VECTOR(grouped_attention_grad)(const struct weir__op_call *call) {
-    return VECTOR(attention_grad)(call);
-}

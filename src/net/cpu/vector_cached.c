@@ -118,7 +118,3 @@ int VECTOR(attention_cached)(const struct weir__op_call *call) {
     }
     return WEIR_OK;
 }
-
-int VECTOR(grouped_attention_cached)(const struct weir__op_call *call) {
-    return VECTOR(attention_cached)(call);
-}

@@ -68,8 +68,6 @@ int VECTOR(attention)(const struct weir__op_call *call);
 int VECTOR(measure_attention)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(attention_grad)(const struct weir__op_call *call);
 int VECTOR(measure_attention_grad)(const struct weir__op_shape *shape, size_t *workspace);
-int VECTOR(grouped_attention)(const struct weir__op_call *call);
-int VECTOR(grouped_attention_grad)(const struct weir__op_call *call);
 
 /* vector_rope.c */
 int VECTOR(rope)(const struct weir__op_call *call);
@@ -80,7 +78,6 @@ int VECTOR(measure_rope)(const struct weir__op_shape *shape, size_t *workspace);
 /* vector_cached.c: attention of single tokens */
 int VECTOR(attention_cached)(const struct weir__op_call *call);
 int VECTOR(measure_attention_cached)(const struct weir__op_shape *shape, size_t *workspace);
-int VECTOR(grouped_attention_cached)(const struct weir__op_call *call);
 
 /* vector_pointwise.c and vector_dropout.c */
 int VECTOR(gelu)(const struct weir__op_call *call);

@@ -14,14 +14,6 @@ int VECTOR(measure_residual_mix)(const struct weir__op_shape *shape, size_t *wor
     return WEIR_OK;
 }
 
-VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
-    return width - first < LANES ? width - first : LANES;
-}
-
-static int64_t token_count(const struct weir__op_call *call) {
-    return call->shape->rows * call->shape->tokens;
-}
-
 /** weight * query, in the workspace. */
 static const float *direction_of(const struct weir__op_call *call, const float *weight,
                                  const float *query) {
@@ -61,19 +53,6 @@ VECTOR_INLINE struct pair products(const number *x, const number *a, const float
     return (struct pair){v_sum(first[0] + first[1]), v_sum(second[0] + second[1])};
 }
 
-/** In double where the squares have no sum in float. */
-static float rstd_of(const number *x, float sum, int64_t width, double eps) {
-    double squares = (double)sum;
-    if (!isfinite(sum)) {
-        squares = 0;
-        for (int64_t i = 0; i < width; i++) {
-            double wide = (double)v_load_one(x + i);
-            squares += wide * wide;
-        }
-    }
-    return (float)(1 / sqrt(squares / (double)width + eps));
-}
-
 /** Logits become shares. */
 VECTOR_INLINE void take_shares(float *share, int64_t count) {
     float largest = row_largest(share, sizeof share[0], count);
@@ -103,7 +82,7 @@ int VECTOR(residual_mix)(const struct weir__op_call *call) {
         for (int64_t s = 0; s < count; s++) {
             const number *x = sources[s] + first;
             struct pair sums = products(x, x, direction, width);
-            rstd[s] = rstd_of(x, sums.first, width, shape->eps);
+            rstd[s] = row_rstd(x, sums.first, width, shape->eps);
             share[s] = sums.second * rstd[s];
         }
         take_shares(share, count);

@@ -3,14 +3,10 @@
  * LayerNorm, and the sums over rows that parameters' gradients are. A row is summed in two vectors
  * of partial sums; columns are summed in registers, 64 at a time, in ascending order of rows.
  */
-#include "net/cpu/vector.h"
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
 #include <math.h>
-
-static int64_t token_count(const struct weir__op_call *call) {
-    return call->shape->rows * call->shape->tokens;
-}
 
 /** The sum of a row, in pairs of vectors and a rest. */
 VECTOR_INLINE float row_sum(const number *x, int64_t width) {
@@ -164,10 +160,6 @@ int VECTOR(layer_norm_grad_input)(const struct weir__op_call *call) {
 VECTOR_INLINE void deliver(float *to, vfloat sum, int64_t count, bool overwrite) {
     assert(count >= 0 && count <= LANES);
     v_store_some(to, overwrite ? sum : v_load_some(to, count) + sum, count);
-}
-
-VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
-    return width - first < 0 ? 0 : width - first < LANES ? width - first : LANES;
 }
 
 enum { COLUMN_VECTORS = 4, COLUMNS = COLUMN_VECTORS * LANES };

@@ -3,18 +3,10 @@
  * RMSNorm, but for its weight's gradient (vector_norm.c). A row is summed in two vectors of partial
  * sums.
  */
-#include "net/cpu/vector.h"
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
 #include <math.h>
-
-static int64_t token_count(const struct weir__op_call *call) {
-    return call->shape->rows * call->shape->tokens;
-}
-
-VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
-    return width - first < 0 ? 0 : width - first < LANES ? width - first : LANES;
-}
 
 /** The row's numbers i … at most 16, and 0 behind its end. */
 VECTOR_INLINE vfloat numbers_of(const number *row, int64_t i, int64_t width) {
@@ -41,19 +33,6 @@ VECTOR_INLINE float row_dot(const number *a, const number *b, const float *weigh
     return v_sum(even + odd);
 }
 
-/** In double where the squares have no sum in float. */
-static float rstd_of(const number *x, int64_t width, double eps) {
-    double squares = (double)row_dot(x, x, NULL, width);
-    if (!isfinite(squares)) {
-        squares = 0;
-        for (int64_t i = 0; i < width; i++) {
-            double wide = (double)v_load_one(x + i);
-            squares += wide * wide;
-        }
-    }
-    return (float)(1 / sqrt(squares / (double)width + eps));
-}
-
 int VECTOR(rms_norm)(const struct weir__op_call *call) {
     const number *x = call->in[0];
     const float *weight = call->shape->has_bias ? call->in[1] : NULL;
@@ -62,7 +41,7 @@ int VECTOR(rms_norm)(const struct weir__op_call *call) {
     int64_t width = call->shape->width, count = token_count(call);
     assert(call->shape->eps >= 0);
     for (int64_t m = 0; m < count; m++, x += width, y += width) {
-        float rstd = rstd_of(x, width, call->shape->eps);
+        float rstd = row_rstd(x, row_dot(x, x, NULL, width), width, call->shape->eps);
         for (int64_t i = 0; i < width; i += LANES)
             v_store_some(y + i, numbers_of(x, i, width) * rstd * weights_of(weight, i, width),
                          lanes_from(i, width));

@@ -9,7 +9,8 @@
 
 #include <math.h>
 
-/* sin and cos on [-pi/4, pi/4]: Taylor's series, to 2^-27 of the result. */
+/* sin and cos on [-pi/4, pi/4]: Taylor's series, of which what is cut off is below 2^-27 of the
+ * result. */
 #define SIN_3 -0.16666667f
 #define SIN_5 8.333331e-3f
 #define SIN_7 -1.9841270e-4f

@@ -16,6 +16,10 @@
 #define ROW_MEASURED_AS(name, other)                                                               \
     [WEIR__OP_##                                                                                   \
         name] = {.measure = VECTOR(measure_##other), .run = VECTOR(name), .library = "vector"}
+/** Of two ops by one function. */
+#define ROW_SAME_AS(name, other)                                                                   \
+    [WEIR__OP_##                                                                                   \
+        name] = {.measure = VECTOR(measure_##other), .run = VECTOR(other), .library = "vector"}
 #define ROW_CONVOLUTION(name)                                                                      \
     [WEIR__OP_##name] = {.measure = VECTOR(measure_conv2d),                                        \
                          .run = VECTOR(name),                                                      \
@@ -46,8 +50,8 @@ const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
     ROW(residual_mix_grad_weight),
     ROW_MEASURED(attention),
     ROW_MEASURED(attention_grad),
-    ROW_MEASURED_AS(grouped_attention, attention),
-    ROW_MEASURED_AS(grouped_attention_grad, attention_grad),
+    ROW_SAME_AS(grouped_attention, attention),
+    ROW_SAME_AS(grouped_attention_grad, attention_grad),
     ROW_MEASURED(rope),
     ROW_MEASURED_AS(rope_grad, rope),
     ROW_CUT(softmax, TOKENS),
@@ -102,7 +106,7 @@ const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
     ROW(bce_with_logits),
     ROW_CUT(bce_with_logits_grad, NUMBERS),
     ROW_MEASURED(attention_cached),
-    ROW_MEASURED_AS(grouped_attention_cached, attention_cached),
+    ROW_SAME_AS(grouped_attention_cached, attention_cached),
     ROW_MEASURED_AS(rope_cached, rope),
     ROW(position_cached),
 };

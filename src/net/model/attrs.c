@@ -284,3 +284,14 @@ void weir_layer_pair(const struct weir_layer *layer, const char *key, int64_t pa
     pair[0] = given != NULL ? given->integer : rule->integer;
     pair[1] = given != NULL ? given->second : rule->integer;
 }
+
+bool weir__layer_has_width(struct weir_builder *b, const struct weir_layer *layer,
+                           const struct weir_value *x) {
+    int64_t width = weir_layer_int(layer, "width");
+    if (x->rank == 2 && x->shape[1] == width && weir_dtype_is_float(x->dtype)) return true;
+    char text[96];
+    struct weir_tensor tensor = weir_value_tensor(x);
+    weir_builder_fail(b, WEIR_ERR_SHAPE, "it takes [tokens, %lld], but its input is %s",
+                      (long long)width, weir__tensor_text(&tensor, text, sizeof text));
+    return false;
+}

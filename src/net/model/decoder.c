@@ -51,14 +51,12 @@ static const float *frequencies_of(struct weir_builder *b, const struct weir_lay
 
 /* ---- the block ---- */
 
-#define SIZE(name)                                                                                 \
-    { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1 }
 static const struct weir_attr_rule block_attrs[] = {
-    SIZE("width"),
-    SIZE("inner"),
-    SIZE("heads"),
-    SIZE("kv_heads"),
-    SIZE("head_size"),
+    WEIR__SIZE("width"),
+    WEIR__SIZE("inner"),
+    WEIR__SIZE("heads"),
+    WEIR__SIZE("kv_heads"),
+    WEIR__SIZE("head_size"),
     {.key = "window", .kind = WEIR_ATTR_KIND_INT},
     {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = 1e-6, .below = 1},
     {.key = "qkv_bias", .kind = WEIR_ATTR_KIND_FLAG},
@@ -141,8 +139,7 @@ static struct weir_value *feed_forward(struct weir_builder *b, const struct weir
 static bool turns(const struct weir_layer *layer) {
     double low = weir_layer_real(layer, "rope_low"), high = weir_layer_real(layer, "rope_high");
     bool stretched = weir_layer_int(layer, "rope_original") > 0;
-    return weir_layer_int(layer, "rope_original") >= 0 &&
-           weir_layer_real(layer, "rope_theta") > 1 && weir_layer_real(layer, "rope_factor") >= 1 &&
+    return weir_layer_real(layer, "rope_theta") > 1 && weir_layer_real(layer, "rope_factor") >= 1 &&
            (!stretched || (low > 0 && high > low));
 }
 
@@ -150,10 +147,8 @@ static bool turns(const struct weir_layer *layer) {
 static bool check_block(struct weir_builder *b, const struct weir_layer *layer,
                         const struct weir_value *x) {
     int64_t heads = weir_layer_int(layer, "heads"), kv_heads = weir_layer_int(layer, "kv_heads");
-    int64_t size = weir_layer_int(layer, "head_size"), width = weir_layer_int(layer, "width");
-    struct weir_tensor in = weir_value_tensor(x);
-    char text[96];
-    if (heads % kv_heads != 0 || size % 2 != 0 || weir_layer_int(layer, "window") < 0) {
+    int64_t size = weir_layer_int(layer, "head_size");
+    if (heads % kv_heads != 0 || size % 2 != 0) {
         weir_builder_fail(b, WEIR_ERR_SHAPE,
                           "%lld heads share %lld of keys, each of %lld numbers: the first is a "
                           "multiple of the second, and the last is even",
@@ -166,10 +161,7 @@ static bool check_block(struct weir_builder *b, const struct weir_layer *layer,
                           "rope_original rope_high is above rope_low, which is above 0");
         return false;
     }
-    if (in.rank == 2 && in.shape[1] == width && weir_dtype_is_float(in.dtype)) return true;
-    weir_builder_fail(b, WEIR_ERR_SHAPE, "it takes [tokens, %lld], but its input is %s",
-                      (long long)width, weir__tensor_text(&in, text, sizeof text));
-    return false;
+    return weir__layer_has_width(b, layer, x);
 }
 
 static struct weir_value *build_block(struct weir_builder *b, const struct weir_layer *layer,
@@ -196,7 +188,7 @@ const struct weir_layer_type weir__layer_decoder_block = {
 /* ---- the head ---- */
 
 static const struct weir_attr_rule head_attrs[] = {
-    SIZE("vocab"),
+    WEIR__SIZE("vocab"),
     {.key = "tied", .kind = WEIR_ATTR_KIND_TEXT, .text = ""},
 };
 
@@ -297,11 +289,9 @@ int weir_model_decoder(const struct weir_allocator *allocator,
     struct weir_model *made;
     int status = weir_model_new(allocator, &tokens, &tokens, "cross_entropy", &made);
     if (status != WEIR_OK) return status;
-    status = add_layers(made, options, faults);
-    if (status != WEIR_OK) {
+    if ((status = add_layers(made, options, faults)) == WEIR_OK)
+        *model = made;
+    else
         weir_model_destroy(made);
-        return status;
-    }
-    *model = made;
-    return WEIR_OK;
+    return status;
 }

@@ -35,21 +35,10 @@ static struct weir_value *product(struct weir_builder *b, struct weir_value *x, 
     return weir_linear(b, x, weight, bias, true);
 }
 
-bool weir__gpt_has_width(struct weir_builder *b, const struct weir_layer *layer,
-                         const struct weir_value *x) {
-    int64_t width = weir_layer_int(layer, "width");
-    if (x->rank == 2 && x->shape[1] == width && weir_dtype_is_float(x->dtype)) return true;
-    char text[96];
-    struct weir_tensor tensor = weir_value_tensor(x);
-    weir_builder_fail(b, WEIR_ERR_SHAPE, "it takes [tokens, %lld], but its input is %s",
-                      (long long)width, weir__tensor_text(&tensor, text, sizeof text));
-    return false;
-}
-
 /* ---- embedding ---- */
 
-static const struct weir_attr_rule embedding_attrs[] = {
-    WEIR__GPT_SIZE("vocab"), WEIR__GPT_SIZE("context"), WEIR__GPT_SIZE("width"), WEIR__GPT_DROPOUT};
+static const struct weir_attr_rule embedding_attrs[] = {WEIR__SIZE("vocab"), WEIR__SIZE("context"),
+                                                        WEIR__SIZE("width"), WEIR__GPT_DROPOUT};
 
 struct weir_value *weir__gpt_embed(struct weir_builder *b, const struct weir_layer *layer,
                                    struct weir_value *x) {
@@ -64,8 +53,8 @@ struct weir_value *weir__gpt_embed(struct weir_builder *b, const struct weir_lay
 
 /* ---- block ---- */
 
-static const struct weir_attr_rule block_attrs[] = {
-    WEIR__GPT_SIZE("width"), WEIR__GPT_SIZE("heads"), WEIR__GPT_DROPOUT, WEIR__GPT_LAYERS};
+static const struct weir_attr_rule block_attrs[] = {WEIR__SIZE("width"), WEIR__SIZE("heads"),
+                                                    WEIR__GPT_DROPOUT, WEIR__GPT_LAYERS};
 
 /** Of the projections that end sublayers. */
 static struct weir_init residual_init(const struct weir_layer *layer) {
@@ -97,7 +86,7 @@ struct weir_value *weir__gpt_mlp(struct weir_builder *b, const struct weir_layer
 
 static struct weir_value *build_block(struct weir_builder *b, const struct weir_layer *layer,
                                       struct weir_value *x) {
-    if (!weir__gpt_has_width(b, layer, x)) return NULL;
+    if (!weir__layer_has_width(b, layer, x)) return NULL;
     x = weir_sum(b, x, weir__gpt_attend(b, layer, x));
     return weir_sum(b, x, weir__gpt_mlp(b, layer, x));
 }
@@ -105,12 +94,12 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
 /* ---- head ---- */
 
 static const struct weir_attr_rule head_attrs[] = {
-    WEIR__GPT_SIZE("width"), WEIR__GPT_SIZE("vocab"), {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG}};
+    WEIR__SIZE("width"), WEIR__SIZE("vocab"), {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG}};
 
 struct weir_value *weir__gpt_predict(struct weir_builder *b, const struct weir_layer *layer,
                                      struct weir_value *x) {
     int64_t shape[] = {weir_layer_int(layer, "vocab"), weir_layer_int(layer, "width")};
-    if (!weir__gpt_has_width(b, layer, x)) return NULL;
+    if (!weir__layer_has_width(b, layer, x)) return NULL;
     struct weir_value *h = norm(b, x, "ln_f.weight", "ln_f.bias");
     struct weir_value *weight = weir_layer_flag(layer, "tied")
                                     ? weir_tied_parameter(b, "wte.weight")

@@ -8,17 +8,12 @@
 
 #include "net/model/layer.h"
 
-#define WEIR__GPT_SIZE(name)                                                                       \
-    { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1 }
 #define WEIR__GPT_DROPOUT                                                                          \
     { .key = "dropout", .kind = WEIR_ATTR_KIND_REAL, .below = 1 }
 /** How many blocks there are, for the initial scale of the residual projections. */
 #define WEIR__GPT_LAYERS                                                                           \
     { .key = "layers", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1 }
 
-/** Whether x is [tokens, width]; else a fault. */
-bool weir__gpt_has_width(struct weir_builder *builder, const struct weir_layer *layer,
-                         const struct weir_value *x);
 /** wte and wpe of the tokens x, with dropout. */
 struct weir_value *weir__gpt_embed(struct weir_builder *builder, const struct weir_layer *layer,
                                    struct weir_value *x);

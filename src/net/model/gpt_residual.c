@@ -16,7 +16,7 @@ static const double eps = 1e-6;
 static const struct weir_init one = {WEIR_INIT_ONE, 0};
 static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 
-#define RESIDUAL_BLOCK WEIR__GPT_SIZE("residual_block")
+#define RESIDUAL_BLOCK WEIR__SIZE("residual_block")
 
 static const char *source_name(uint32_t source, char text[32]) {
     snprintf(text, 32, "%u", source);
@@ -56,8 +56,8 @@ static struct weir_value *mix(struct weir_builder *b, uint32_t reads, struct wei
 
 /* ---- embedding ---- */
 
-static const struct weir_attr_rule embedding_attrs[] = {
-    WEIR__GPT_SIZE("vocab"), WEIR__GPT_SIZE("context"), WEIR__GPT_SIZE("width"), WEIR__GPT_DROPOUT};
+static const struct weir_attr_rule embedding_attrs[] = {WEIR__SIZE("vocab"), WEIR__SIZE("context"),
+                                                        WEIR__SIZE("width"), WEIR__GPT_DROPOUT};
 
 static bool embedding_skip(const struct weir_layer *layer, uint32_t i, struct weir_skip_use *use,
                            char text[32]) {
@@ -74,9 +74,8 @@ static struct weir_value *build_embedding(struct weir_builder *b, const struct w
 
 /* ---- block ---- */
 
-static const struct weir_attr_rule block_attrs[] = {WEIR__GPT_SIZE("width"),
-                                                    WEIR__GPT_SIZE("heads"), WEIR__GPT_DROPOUT,
-                                                    WEIR__GPT_LAYERS, RESIDUAL_BLOCK};
+static const struct weir_attr_rule block_attrs[] = {
+    WEIR__SIZE("width"), WEIR__SIZE("heads"), WEIR__GPT_DROPOUT, WEIR__GPT_LAYERS, RESIDUAL_BLOCK};
 
 /** Where a layer stands. */
 struct block_place {
@@ -109,7 +108,7 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
     struct block_place place = place_of(layer);
     uint32_t reads = place.finished + 1;
     char text[32];
-    if (!weir__gpt_has_width(b, layer, x)) return NULL;
+    if (!weir__layer_has_width(b, layer, x)) return NULL;
     if (reads >= WEIR__SOURCES_MAX)
         return weir_builder_fail(b, WEIR_ERR_ARGUMENT,
                                  "it is in block %u of residuals, but %d are the most: make "
@@ -128,10 +127,10 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
 
 /* ---- head ---- */
 
-static const struct weir_attr_rule head_attrs[] = {WEIR__GPT_SIZE("width"),
-                                                   WEIR__GPT_SIZE("vocab"),
+static const struct weir_attr_rule head_attrs[] = {WEIR__SIZE("width"),
+                                                   WEIR__SIZE("vocab"),
                                                    {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG},
-                                                   WEIR__GPT_SIZE("layers"),
+                                                   WEIR__SIZE("layers"),
                                                    RESIDUAL_BLOCK};
 
 /** Finished blocks before the last one, and the embedding. */
@@ -150,7 +149,7 @@ static bool head_skip(const struct weir_layer *layer, uint32_t i, struct weir_sk
 
 static struct weir_value *build_head(struct weir_builder *b, const struct weir_layer *layer,
                                      struct weir_value *x) {
-    if (!weir__gpt_has_width(b, layer, x)) return NULL;
+    if (!weir__layer_has_width(b, layer, x)) return NULL;
     x = mix(b, head_reads(layer), x, "final_res_proj.weight", "final_res_norm.weight");
     return x == NULL ? NULL : weir__gpt_predict(b, layer, x);
 }

@@ -54,6 +54,9 @@ struct weir_model {
 #define WEIR__ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
 /** PyTorch's name, and a row's shape before and after. */
 #define WEIR__SAYS(torch_, input_, output_) .torch = torch_, .input = input_, .output = output_
+/** From 1 on, to be given. */
+#define WEIR__SIZE(name)                                                                           \
+    { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1 }
 #define WEIR__OF_INPUT(name, dimension)                                                            \
     { .key = name, .kind = WEIR_ATTR_KIND_INT, .least = 1, .of_input = dimension }
 /** PyTorch's attribute of which only the case `value` is offered. */
@@ -118,6 +121,9 @@ int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type
 /** A fault where a size that `layer` repeats is not its input's. */
 void weir__attrs_check_input(struct weir_builder *builder, const struct weir_layer *layer,
                              const struct weir_value *x);
+/** Whether x is [tokens, width], of the attribute "width"; else a fault. */
+bool weir__layer_has_width(struct weir_builder *builder, const struct weir_layer *layer,
+                           const struct weir_value *x);
 /** "7", or "7 at layers[3].layers[1]": the next layer, for messages; into text, which it returns.
  */
 const char *weir__model_next(const struct weir_model *model, char text[192]);

@@ -19,7 +19,7 @@ static int64_t width_of(const struct weir_value *x) {
 }
 
 static const struct weir_attr_rule linear_attrs[] = {
-    {.key = "out_features", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
+    WEIR__SIZE("out_features"),
     {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     WEIR__OF_INPUT("in_features", -1),
 };
@@ -44,8 +44,8 @@ static struct weir_value *build_linear(struct weir_builder *b, const struct weir
 }
 
 static const struct weir_attr_rule embedding_attrs[] = {
-    {.key = "num_embeddings", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
-    {.key = "embedding_dim", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
+    WEIR__SIZE("num_embeddings"),
+    WEIR__SIZE("embedding_dim"),
 };
 
 static struct weir_value *build_embedding(struct weir_builder *b, const struct weir_layer *layer,
@@ -89,7 +89,7 @@ static struct weir_value *build_rms_norm(struct weir_builder *b, const struct we
 /* ---- attention ---- */
 
 static const struct weir_attr_rule multihead_attention_attrs[] = {
-    {.key = "num_heads", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
+    WEIR__SIZE("num_heads"),
     {.key = "is_causal", .kind = WEIR_ATTR_KIND_FLAG},
     {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
     WEIR__OF_INPUT("embed_dim", -1),

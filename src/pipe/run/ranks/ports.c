@@ -384,8 +384,10 @@ static bool may_begin_failed(struct weir_pipe *pipe, const struct weir__port *po
 }
 
 /* What comes behind updates, maybe in place of gradients, follows no wait of the plan: slices of
- * them, or uses of a tie, may still be on their way from there. All of these have begun: numbers
- * are known, so they are made, and ports of lanes, and those that send to a replica, come first. */
+ * them, or uses of a tie, may still be on their way from there. Those whose actions have not ended
+ * are waited for. Of a GPU one that has ended may wait on for its receiver: but slices come in its
+ * bytes' place only where nothing is updated, and then its reader takes none of them. Numbers are
+ * known, so these are made, and ports of lanes, and those that send to a replica, come first. */
 static bool may_begin_item(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     if (!weir__replicas_is_due(pipe, port, place)) return false;
     return port->sends || place < port->body_count || !is_needed(pipe, port, place);
