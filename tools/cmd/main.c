@@ -26,7 +26,7 @@ const struct subcommand subcommands[] = {
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad,
      true},
     {"init", "writes freshly initialised weights", cmd_init},
-    {"export", "one safetensors file of a checkpoint that several processes saved", cmd_export},
+    {"export", "one file of a checkpoint, or a decoder as a Hugging Face folder", cmd_export},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
     {"tokenize", "text to a model's tokens, one number a line, and back", cmd_tokenize},
