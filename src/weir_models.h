@@ -113,6 +113,33 @@ int weir_model_decoder(const struct weir_allocator *allocator,
                        const struct weir_decoder_options *options, struct weir_faults *faults,
                        struct weir_model **model);
 
+/** Adapters of low rank (LoRA, Hu et al., 2021): beside a product W x of the layers stands
+ * scale * B (A dropout(x)), with A [rank, in] and B [out, rank], as the parameters
+ * "….lora_A.weight" and "….lora_B.weight". A begins as PEFT has it, uniform within 1 / sqrt(in), B
+ * as 0. */
+struct weir_lora {
+    uint32_t rank;
+    double alpha;   /**< scale = alpha / rank */
+    bool rslora;    /**< scale = alpha / sqrt(rank) */
+    double dropout; /**< of what the adapters take, from 0 to below 1 */
+    /** Patterns of the products' names (`*`, `?`), or of any end of a name after a point: "q_proj"
+     * takes "model.layers.0.self_attn.q_proj". "all-linear" takes all but a model's head. */
+    const char *const *targets;
+    uint32_t target_count;
+};
+/** Gives the model adapters, and freezes all else; once. A pattern that takes no product is refused
+ * when a net is made. Texts are copied. WEIR_ERR_ARGUMENT: a rank or an alpha of 0, a dropout out
+ * of range, no targets, empty ones, or adapters given before. */
+int weir_model_lora(struct weir_model *model, const struct weir_lora *lora);
+/** What was given, the model's; NULL: no adapters. */
+const struct weir_lora *weir_model_adapters(const struct weir_model *model);
+/** Reads the adapters alone, under PEFT's names ("base_model.model.….lora_A.weight"), as
+ * weir_net_load, which passes over their absence in a file of weights. */
+int weir_net_load_adapters(struct weir_net *net, const char *path, struct weir_faults *faults);
+/** Writes them so: PEFT's adapter_model.safetensors. Of a net of one process.
+ * WEIR_ERR_UNSUPPORTED; WEIR_ERR_CONFIG: there are none. */
+int weir_net_save_adapters(const struct weir_net *net, const char *path, struct weir_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -263,6 +263,7 @@ struct weir_parameter {
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
     bool frozen;    /**< does not learn: no gradient, no optimizer state */
+    bool adapter;   /**< of LoRA */
     bool statistic; /**< batch norm's: frozen, but moved by steps, and counted apart */
     void *data;
     void *gradient;     /**< NULL where it is frozen, or the net only infers */

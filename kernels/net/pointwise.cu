@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * each: y = f(x), for relu, leaky_relu, silu, sigmoid, tanh
+ * each: y = f(x), for relu, leaky_relu, scale, silu, sigmoid, tanh
  * each_pair: y = f(a, b), for add, multiply, and the gradients of the above from dy and x (silu,
  *   relu) or y
  *
@@ -25,6 +25,9 @@ template <typename T> __device__ __forceinline__ void map_one(const struct weir_
         break;
     case WEIR__CUDA_MAP_LEAKY_RELU:
         for_each<1, T>(call, [=](float v, float) { return v > 0.0f ? v : slope * v; });
+        break;
+    case WEIR__CUDA_MAP_SCALE:
+        for_each<1, T>(call, [=](float v, float) { return slope * v; });
         break;
     case WEIR__CUDA_MAP_SILU:
         for_each<1, T>(call, [](float v, float) { return v * logistic<T>(v); });

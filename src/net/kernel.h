@@ -94,6 +94,7 @@
  * - relu: x -> y; in place ok; relu_grad: dy, x (or y) -> dx (0 where x <= 0)
  * - leaky_relu: x -> y = x > 0 ? x : slope * x, slope >= 0; in place ok. leaky_relu_grad: dy, y
  *   -> dx = y > 0 ? dy : slope * dy
+ * - scale: x -> y = slope * x; in place ok; its own gradient
  * - silu: x -> y = x * sigmoid(x); silu_grad: dy, x -> dx
  * - swiglu: gate, up -> y = silu(gate) * up (Shazeer, 2020); swiglu_grad: dy, gate, up -> dgate,
  * dup
@@ -278,6 +279,7 @@
     X(grouped_attention_cached)                                                                    \
     X(rope_cached)                                                                                 \
     X(position_cached)                                                                             \
+    X(scale)                                                                                       \
     X(custom)                                                                                      \
     X(custom_grad)
 
@@ -332,7 +334,7 @@ struct weir__op_shape {
     double eps;
     double momentum;  /**< batch_norm_statistics, plain; < 0: cumulative */
     double p;         /**< dropout */
-    double slope;     /**< leaky_relu */
+    double slope;     /**< leaky_relu, scale */
     int64_t channels; /**< dropout of an image that lies channels last; else 0 */
     struct weir__window window;
     const struct weir__custom *custom; /**< the user's op and its operands (net/custom.h) */

@@ -3,15 +3,17 @@
 
 usage: python tests/golden/make_decoders.py
 
-Models are those of Hugging Face's transformers (5.23; PyTorch 2.15, safetensors), in float64, but
+Models are those of Hugging Face's transformers (5.23; PyTorch 2.15, safetensors), with adapters of its
+peft (0.21), in float64, but
 for what they compute in float32 whatever their dtype: their RMSNorm is PyTorch's here, frequencies are
 rounded to float32 once, and cosines and sines are float64's of the same float32 angles. The files' form is make_nets.py's.
 """
+import peft
 import torch
 import torch.nn.functional as F
 import transformers
 
-from make_nets import UPDATES, gradients, save, train
+from make_nets import UPDATES, gradients, save, single, train
 
 ROWS, CONTEXT, VOCAB = 4, 12, 20
 SIZES = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
@@ -63,14 +65,68 @@ def exact(model):
     return model
 
 
-def make(name):
-    kind, more = MODELS[name]
-    config = kind(**{**SIZES, **more})
+GPT2 = dict(vocab_size=VOCAB, n_embd=16, n_layer=2, n_head=4, n_positions=CONTEXT, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.3, tie_word_embeddings=False)
+LORA_UPDATES = 10
+LORA = {  # the same stand in test_golden_nets.c
+    "llama": dict(r=3, lora_alpha=5, target_modules="all-linear"),
+    "qwen2": dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "down_proj"], use_rslora=True),
+    "gpt2": dict(r=4, lora_alpha=4, target_modules=["c_attn", "mlp.c_proj"]),
+}
+
+
+def base(name):
+    if name == "gpt2":
+        config = transformers.GPT2Config(**GPT2)
+    else:
+        kind, more = MODELS[name]
+        config = kind(**{**SIZES, **more})
     model = exact(transformers.AutoModelForCausalLM.from_config(config).double())
     for key, tensor in model.named_parameters():
         if "norm" in key or "bias" in key:
             tensor.data.add_(0.3 * torch.randn_like(tensor))
-        tensor.data.copy_(tensor.data.float().double())
+        tensor.data.copy_(single(tensor.data))
+    return config, model
+
+
+def loss(output, target):
+    return F.cross_entropy(output.reshape(-1, VOCAB), target.reshape(-1))
+
+
+def make_batches(count):
+    return [(torch.randint(VOCAB, (ROWS, CONTEXT)), torch.randint(VOCAB, (ROWS, CONTEXT)))
+            for _ in range(count)]
+
+
+def sgd(p):
+    return torch.optim.SGD(p.values(), momentum=0.8)
+
+
+def make_lora(name):
+    """Gradients and numbers after updates are of adapters alone: all else is frozen."""
+    model = peft.get_peft_model(base(name)[1], peft.LoraConfig(**LORA[name]))
+    full, parameters, learned = {}, {}, {}
+    for key, tensor in model.named_parameters():
+        if "lora_" in key:
+            tensor.data.copy_(single(0.3 * torch.randn_like(tensor)))
+        own = key.removeprefix("base_model.model.").removeprefix("transformer.")
+        own = own.replace(".base_layer", "").replace(".default", "")
+        full[own], parameters[own] = key, tensor.detach()
+        if tensor.requires_grad:
+            learned[own] = parameters[own]
+
+    def forward(p, tokens):
+        return torch.func.functional_call(
+            model, {full[key]: tensor for key, tensor in p.items()}, (tokens,)).logits
+
+    batches = make_batches(LORA_UPDATES)
+    made = gradients(forward, loss, learned, batches[0])
+    made.update(train(forward, loss, learned, batches, sgd, 0.5, lambda update: 0.05))
+    save(f"lora_{name}.safetensors", parameters, batches, made)
+
+
+def make(name):
+    config, model = base(name)
     parameters = {key: tensor.detach() for key, tensor in model.named_parameters()}
 
     def forward(p, tokens):
@@ -78,12 +134,7 @@ def make(name):
             p = {**p, "lm_head.weight": p["model.embed_tokens.weight"]}
         return torch.func.functional_call(model, p, (tokens,)).logits
 
-    def loss(output, target):
-        return F.cross_entropy(output.reshape(-1, VOCAB), target.reshape(-1))
-
-    batches = [(torch.randint(VOCAB, (ROWS, CONTEXT)), torch.randint(VOCAB, (ROWS, CONTEXT)))
-               for _ in range(UPDATES)]
-    sgd = lambda p: torch.optim.SGD(p.values(), momentum=0.8)
+    batches = make_batches(UPDATES)
     made = gradients(forward, loss, parameters, batches[0])
     made.update(train(forward, loss, parameters, batches, sgd, 0.5, lambda update: 0.05))
     save(f"decoder_{name}.safetensors", parameters, batches, made)
@@ -93,3 +144,5 @@ torch.manual_seed(19)
 torch.set_num_threads(1)
 for name in MODELS:
     make(name)
+for name in LORA:
+    make_lora(name)

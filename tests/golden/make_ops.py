@@ -232,6 +232,11 @@ def instance_norm(rows, channels, plane, affine, eps):
         case("instance_norm_grad_weight", shape, ins, gradients(y, dy, weight, bias), eps=eps)
 
 
+def scale(rows, width, factor):
+    x = random(rows, width)
+    case("scale", {"rows": rows, "width": width}, [x], [factor * x], slope=factor)
+
+
 def instance_norm_act(rows, channels, plane, slope, eps):
     x, dy = random(rows, channels, *plane), random(rows, channels, *plane)
     y = F.leaky_relu(F.instance_norm(x, eps=eps), slope)
@@ -603,6 +608,8 @@ rope(5, 1, 2, 8, 100.0, first=90)
 rope(3, 1, 1, 64, 1000000.0, first=1300)
 swiglu(3, 17)
 swiglu(2, 50, scale=3.0)
+scale(3, 17, 0.3)
+scale(1, 50, 4.0)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})

@@ -71,21 +71,14 @@ static void test_indices_out_of_range_are_named(void) {
 }
 
 static void test_nan_passes_through(void) {
-    static const enum weir__op_code ops[] = {WEIR__OP_relu,
-                                             WEIR__OP_gelu,
-                                             WEIR__OP_add,
-                                             WEIR__OP_leaky_relu,
-                                             WEIR__OP_silu,
-                                             WEIR__OP_sigmoid,
-                                             WEIR__OP_tanh,
-                                             WEIR__OP_softmax,
-                                             WEIR__OP_layer_norm,
-                                             WEIR__OP_rms_norm,
-                                             WEIR__OP_attention,
-                                             WEIR__OP_instance_norm,
-                                             WEIR__OP_instance_norm_act,
-                                             WEIR__OP_dropout2d,
-                                             WEIR__OP_bce_with_logits};
+    static const enum weir__op_code ops[] = {WEIR__OP_relu,          WEIR__OP_gelu,
+                                             WEIR__OP_add,           WEIR__OP_leaky_relu,
+                                             WEIR__OP_scale,         WEIR__OP_silu,
+                                             WEIR__OP_sigmoid,       WEIR__OP_tanh,
+                                             WEIR__OP_softmax,       WEIR__OP_layer_norm,
+                                             WEIR__OP_rms_norm,      WEIR__OP_attention,
+                                             WEIR__OP_instance_norm, WEIR__OP_instance_norm_act,
+                                             WEIR__OP_dropout2d,     WEIR__OP_bce_with_logits};
     FOR_BACKENDS(b)
     for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
         struct weir__op_shape shape = {

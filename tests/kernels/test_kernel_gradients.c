@@ -62,6 +62,7 @@ static const struct pair pairs[] = {
     PAIR(relu, relu_grad, 0, 0, DY, IN0),
     PAIR(relu, relu_grad, 0, 0, DY, OUT0),
     PAIR(leaky_relu, leaky_relu_grad, 0, 0, DY, OUT0),
+    PAIR(scale, scale, 0, 0, DY),
     PAIR(silu, silu_grad, 0, 0, DY, IN0),
     PAIR(sigmoid, sigmoid_grad, 0, 0, DY, OUT0),
     PAIR(tanh, tanh_grad, 0, 0, DY, OUT0),

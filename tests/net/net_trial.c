@@ -347,25 +347,30 @@ static void check_numbers(struct weir_net *net, const struct trial_data *data, d
     }
 }
 
-void trial_check_gradients(const struct weir_model *model, const struct weir_net_options *options,
-                           const struct trial_data *data) {
+void trial_check_net(struct weir_net *net, const struct weir_model *model, bool input_grads,
+                     const struct trial_data *data) {
     struct trial_result result = {0};
-    struct weir_net *net = trial_net(model, options);
-    if (net == NULL) return;
     trial_step(net, model, data, &result);
     const double *gradient = result.gradients;
     for (uint32_t i = 0; i < weir_net_parameter_count(net) && !test_has_failed(); i++) {
         struct weir_parameter parameter;
         EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
         if (parameter.statistic) continue;
-        check_numbers(net, data, parameter.data, gradient, parameter.count, parameter.name);
+        if (parameter.gradient != NULL)
+            check_numbers(net, data, parameter.data, gradient, parameter.count, parameter.name);
         gradient += parameter.count;
     }
-    if (options->input_grads && !test_has_failed())
+    if (input_grads && !test_has_failed())
         check_numbers(net, data, data->input, result.input_grad, data->input_bytes / sizeof(double),
                       "input");
-    weir_net_destroy(net);
     trial_result_clean_up(&result);
+}
+
+void trial_check_gradients(const struct weir_model *model, const struct weir_net_options *options,
+                           const struct trial_data *data) {
+    struct weir_net *net = trial_net(model, options);
+    if (net != NULL) trial_check_net(net, model, options->input_grads, data);
+    weir_net_destroy(net);
 }
 
 bool trial_same_files(const char *a, const char *b) {

@@ -65,6 +65,9 @@ void trial_step(struct weir_net *net, const struct weir_model *model, const stru
 void trial_run(const struct weir_model *model, const struct weir_net_options *options,
                const struct trial_data *data, struct trial_result *result);
 
+/** Compares the gradients of a net in f64 with central differences of its loss. */
+void trial_check_net(struct weir_net *net, const struct weir_model *model, bool input_grads,
+                     const struct trial_data *data);
 /** Compares every gradient of a net in f64 with central differences of its loss. */
 void trial_check_gradients(const struct weir_model *model, const struct weir_net_options *options,
                            const struct trial_data *data);

@@ -47,10 +47,18 @@ static const struct layer nested_layers[] = {
     {"pop_add", 0, "inner"}, {"layer_norm", 0, ""},     {"linear", 10, ""},
     {"pop_add", 0, "outer"}, {"identity", 0, ""},       {"linear", 6, "no bias"}};
 
+/* Adapters, which alone learn. */
+struct adapted {
+    struct weir_lora lora;
+    const char *targets[3];
+};
+
 struct golden {
     const char *path;
     const char *json;                           /* the model's own file, or NULL */
     const struct weir_decoder_options *decoder; /* or NULL */
+    const struct weir_gpt_options *gpt;         /* or NULL */
+    const struct adapted *lora;                 /* or NULL */
     const struct layer *layers;                 /* NULL without these: the GPT */
     uint32_t residual_layers; /* of the GPT with residuals in blocks of 2; 0: the plain one */
     uint32_t updates;         /* 0: UPDATES */
@@ -170,6 +178,26 @@ static const struct weir_decoder_options qwen3_options = {DECODER, .qk_norm = tr
 static const struct golden decoders[] = {DECODER_GOLDEN(llama), DECODER_GOLDEN(mistral),
                                          DECODER_GOLDEN(qwen2), DECODER_GOLDEN(qwen3)};
 
+/* ---- adapters: LORA of tests/golden/make_decoders.py ---- */
+
+static const struct adapted lora_llama = {{.rank = 3, .alpha = 5, .target_count = 1},
+                                          {"all-linear"}};
+static const struct adapted lora_qwen2 = {
+    {.rank = 2, .alpha = 3, .rslora = true, .target_count = 3}, {"q_proj", "v_proj", "down_proj"}};
+static const struct adapted lora_gpt2 = {{.rank = 4, .alpha = 4, .target_count = 2},
+                                         {"c_attn", "mlp.c_proj"}};
+static const struct weir_gpt_options gpt2_options = {
+    .layers = 2, .width = 16, .heads = 4, .context = 12, .vocab = 20};
+
+#define LORA_GOLDEN(name, model)                                                                   \
+    {                                                                                              \
+        .path = "tests/golden/lora_" #name ".safetensors", .lora = &lora_##name, model,            \
+        .input = {.dtype = WEIR_I64, .rank = 1, .shape = {12}},                                    \
+        .output = {.dtype = WEIR_F64, .rank = 2, .shape = {12, 20}}, .rows = 4, .updates = 10,     \
+        .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},            \
+        .clip = 0.5, .length = 3 * (2 * (4 * 16 + 16 + 6 + 12 + 64 + 16 + 24) + 16 + 16) + 4 * 12  \
+    }
+
 /** The options that differ from DECODER's. */
 static struct weir_decoder_options decoder_options(const struct golden *golden) {
     struct weir_decoder_options options = *golden->decoder;
@@ -181,6 +209,10 @@ static struct weir_decoder_options decoder_options(const struct golden *golden) 
     options.rope_original = 16;
     return options;
 }
+
+static const struct golden adapted[] = {LORA_GOLDEN(llama, .decoder = &llama_options),
+                                        LORA_GOLDEN(qwen2, .decoder = &qwen2_options),
+                                        LORA_GOLDEN(gpt2, .gpt = &gpt2_options)};
 
 static void add_layer(struct weir_model *model, const struct layer *layer) {
     struct weir_attr attrs[2];
@@ -205,11 +237,16 @@ static void add_layer(struct weir_model *model, const struct layer *layer) {
 }
 
 static bool is_gpt(const struct golden *golden) {
-    return golden->layers == NULL && golden->json == NULL && golden->decoder == NULL;
+    return golden->gpt == NULL && golden->layers == NULL && golden->json == NULL &&
+           golden->decoder == NULL;
 }
 
-static struct weir_model *make_model(const struct golden *golden) {
+static struct weir_model *make_plain(const struct golden *golden) {
     struct weir_model *model = NULL;
+    if (golden->gpt != NULL) {
+        EXPECT_STATUS(weir_model_gpt(test_allocator(), golden->gpt, NULL, &model), WEIR_OK);
+        return model;
+    }
     if (golden->json != NULL) {
         EXPECT_STATUS(weir_model_read(test_allocator(), golden->json, NULL, &model), WEIR_OK);
         return model;
@@ -234,6 +271,15 @@ static struct weir_model *make_model(const struct golden *golden) {
     if (model != NULL) weir_model_ignore_index(model, 2);
     for (uint32_t i = 0; model != NULL && i < golden->layer_count; i++)
         add_layer(model, &golden->layers[i]);
+    return model;
+}
+
+static struct weir_model *make_model(const struct golden *golden) {
+    struct weir_model *model = make_plain(golden);
+    if (model == NULL || golden->lora == NULL) return model;
+    struct weir_lora lora = golden->lora->lora;
+    lora.targets = golden->lora->targets;
+    EXPECT_STATUS(weir_model_lora(model, &lora), WEIR_OK);
     return model;
 }
 
@@ -398,6 +444,7 @@ static void check_gradients(const struct trial *trial, const char *prefix) {
     for (uint32_t i = 0; i < weir_net_parameter_count(trial->net); i++) {
         struct weir_parameter parameter;
         CHECK_OK(weir_net_parameter(trial->net, i, &parameter));
+        if (parameter.frozen) continue;
         compare(trial, prefix, parameter.name, trial->dtype, parameter.gradient, trial->tolerance);
     }
 }
@@ -474,6 +521,7 @@ static void check_training(const struct trial *trial) {
     for (uint32_t i = 0; i < weir_net_parameter_count(trial->net); i++) {
         struct weir_parameter parameter;
         CHECK_OK(weir_net_parameter(trial->net, i, &parameter));
+        if (parameter.frozen) continue;
         compare(trial, "after.", parameter.name, trial->dtype, parameter.data, tolerance);
     }
 }
@@ -612,6 +660,21 @@ static void test_decoders_train_as_transformers(void) {
     }
 }
 
+/* Stages below the first adapter have no backward, and every cut gives pefts numbers. */
+static void test_adapters_give_pefts_gradients(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(adapted); i++) {
+        run(&adapted[i], WEIR_F64, false, check_mini_batch);
+        run(&adapted[i], WEIR_F32, false, check_mini_batch);
+    }
+}
+
+static void test_adapters_train_as_pefts(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(adapted); i++) {
+        run(&adapted[i], WEIR_F64, true, check_training);
+        run(&adapted[i], WEIR_F32, true, check_training);
+    }
+}
+
 static void test_a_file_of_convolutions_gives_pytorchs_gradients(void) {
     run(&convolutions, WEIR_F64, false, check_mini_batch);
     run(&convolutions, WEIR_F32, false, check_mini_batch);
@@ -632,5 +695,6 @@ WEIR_TEST_SUITE(
     TEST(a_file_of_text_layers_trains_as_pytorch),
     TEST(a_file_of_image_layers_gives_pytorchs_gradients),
     TEST(a_file_of_image_layers_trains_as_pytorch), TEST(decoders_give_transformers_gradients),
-    TEST(decoders_train_as_transformers), TEST(a_file_of_convolutions_gives_pytorchs_gradients),
+    TEST(decoders_train_as_transformers), TEST(adapters_give_pefts_gradients),
+    TEST(adapters_train_as_pefts), TEST(a_file_of_convolutions_gives_pytorchs_gradients),
     TEST(a_file_of_convolutions_trains_as_pytorch))

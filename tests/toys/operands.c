@@ -259,6 +259,7 @@ static const uint8_t elementwise[WEIR__OP_COUNT] = {
     [WEIR__OP_gelu] = 1,
     [WEIR__OP_relu] = 1,
     [WEIR__OP_leaky_relu] = 1,
+    [WEIR__OP_scale] = 1,
     [WEIR__OP_silu] = 1,
     [WEIR__OP_sigmoid] = 1,
     [WEIR__OP_tanh] = 1,

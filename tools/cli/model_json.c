@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Built from what the library says of a model, so that a built-in one and a file look the same. */
 #include "cli/model_json.h"
+#include "weir_models.h"
 
 #include <string.h>
 
@@ -52,6 +53,15 @@ static json_t *freeze_json(const struct weir_model *model) {
     return list;
 }
 
+static json_t *lora_json(const struct weir_lora *lora) {
+    json_t *targets = json_array();
+    for (uint32_t i = 0; i < lora->target_count; i++)
+        json_array_append_new(targets, json_string(lora->targets[i]));
+    return json_pack("{s:I, s:f, s:f, s:b, s:o}", "rank", (json_int_t)lora->rank, "alpha",
+                     lora->alpha, "dropout", lora->dropout, "rslora", (int)lora->rslora, "targets",
+                     targets);
+}
+
 json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts,
                    const uint32_t *stages) {
     uint64_t parameters = 0;
@@ -72,6 +82,8 @@ json_t *model_json(const struct weir_model *model, const struct weir_layer_facts
         json_object_set_new(root, "ignore_index", json_integer(weir_model_ignored(model)));
     if (weir_model_freeze_pattern(model, 0) != NULL)
         json_object_set_new(root, "freeze", freeze_json(model));
+    if (weir_model_adapters(model) != NULL)
+        json_object_set_new(root, "lora", lora_json(weir_model_adapters(model)));
     json_object_set_new(root, "parameters", json_integer((json_int_t)parameters));
     return root;
 }

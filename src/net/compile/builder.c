@@ -340,11 +340,12 @@ static struct weir_value *new_parameter(struct weir_builder *builder, const char
     if (parameter.name == NULL) return NULL;
     add_name(builder, parameter.name);
     if (builder->status != WEIR_OK) return NULL;
-    parameter.local = local;
+    parameter.local = parameter.name + strlen(builder->layer->prefix);
     parameter.layer = builder->layer_index;
     parameter.stage = builder->stage;
     parameter.original = WEIR__NONE;
-    parameter.frozen |= is_frozen(builder, parameter.name);
+    bool adapted = builder->network->model->lora != NULL;
+    parameter.frozen |= (adapted && !given->adapter) || is_frozen(builder, parameter.name);
     return add_parameter(builder, &parameter);
 }
 
@@ -353,6 +354,16 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
     struct weir__parameter_decl given = {
         .dtype = weir__exact_dtype(builder->dtype), .rank = rank, .init = init};
     if (rank <= WEIR_RANK_MAX) memcpy(given.shape, shape, rank * sizeof shape[0]);
+    return new_parameter(builder, local, &given);
+}
+
+struct weir_value *weir__adapter_parameter(struct weir_builder *builder, const char *local,
+                                           uint32_t rank, const int64_t *shape,
+                                           struct weir_init init) {
+    assert(rank <= WEIR_RANK_MAX);
+    struct weir__parameter_decl given = {
+        .dtype = weir__exact_dtype(builder->dtype), .rank = rank, .init = init, .adapter = true};
+    memcpy(given.shape, shape, rank * sizeof shape[0]);
     return new_parameter(builder, local, &given);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Stages are built in order, since a stage's input is what the one before it puts out. */
 #include "net/compile/compile.h"
+#include "weir_models.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -275,6 +276,34 @@ static int check_freezes(const struct weir__network *network, struct weir_faults
     return status;
 }
 
+/** Whether a product of an adapter's was taken for this pattern. */
+static bool takes_some(const struct weir__network *network, const char *pattern) {
+    for (uint32_t i = 0; i < network->parameter_count; i++) {
+        const struct weir__parameter_decl *parameter = &network->parameters[i];
+        size_t length = parameter->adapter ? weir__product_name(parameter->name, true) : 0;
+        char name[256];
+        if (length == 0 || length >= sizeof name) continue;
+        memcpy(name, parameter->name, length);
+        name[length] = '\0';
+        if (weir__lora_takes(pattern, name, false)) return true;
+    }
+    return false;
+}
+
+static int check_targets(const struct weir__network *network, struct weir_faults *faults) {
+    const struct weir_lora *lora = network->model->lora;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; lora != NULL && i < lora->target_count; i++) {
+        if (takes_some(network, lora->targets[i])) continue;
+        weir_faults_add(faults,
+                        "no product is named like '%s', beside which adapters are to stand: name "
+                        "some as 'weir describe' does, without the .weight, or all-linear",
+                        lora->targets[i]);
+        status = WEIR_ERR_CONFIG;
+    }
+    return status;
+}
+
 static int first_of(int status, int later) {
     return status != WEIR_OK ? status : later;
 }
@@ -296,6 +325,7 @@ static int compile(struct weir__network *network, const struct weir__compile_opt
     int listed = list_named(network);
     if (listed != WEIR_OK) return listed;
     status = first_of(status, check_freezes(network, faults));
+    status = first_of(status, check_targets(network, faults));
     return first_of(status, check_something_learns(network, options, faults));
 }
 

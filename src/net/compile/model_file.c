@@ -4,6 +4,7 @@
  * never handed out. */
 #include "net/compile/model_file.h"
 #include "net/compile/compile.h"
+#include "weir_models.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -149,6 +150,45 @@ static void read_freeze(struct reading *r, json_t *list) {
         FAULT(r, WEIR_ERR_ARGUMENT,
               "%s: freeze must be a list of patterns of parameter names, like [\"h.0.*\"]",
               r->name);
+}
+
+static bool read_targets(struct reading *r, json_t *list, struct weir_lora *lora) {
+    size_t count = json_array_size(list), index;
+    const char **targets = weir__pool_take(&r->model->pool, count, sizeof *targets);
+    json_t *value;
+    bool good = json_is_array(list) && count > 0 && targets != NULL;
+    json_array_foreach(list, index, value) {
+        if (good) targets[index] = json_string_value(value);
+    }
+    lora->targets = targets;
+    lora->target_count = (uint32_t)count;
+    return good;
+}
+
+static void read_lora(struct reading *r, json_t *object) {
+    static const char *const keys[] = {"rank", "alpha", "dropout", "rslora", "targets", NULL};
+    const char *key;
+    json_t *value, *rank = json_object_get(object, "rank"), *alpha = member(object, "alpha"),
+                   *dropout = member(object, "dropout"), *rslora = member(object, "rslora");
+    if (object == NULL) return;
+    struct weir_lora lora = {.alpha = json_number_value(alpha),
+                             .dropout = json_number_value(dropout),
+                             .rslora = json_is_true(rslora)};
+    bool good = json_is_integer(rank) && json_is_number(alpha);
+    good &= dropout == NULL || json_is_number(dropout);
+    good &= rslora == NULL || json_is_boolean(rslora);
+    json_object_foreach(object, key, value) good &= is_one_of(key, keys);
+    if (json_integer_value(rank) >= 1 && json_integer_value(rank) <= INT32_MAX)
+        lora.rank = (uint32_t)json_integer_value(rank);
+    good = good && read_targets(r, member(object, "targets"), &lora);
+    int status = good ? weir_model_lora(r->model, &lora) : WEIR_ERR_ARGUMENT;
+    if (status == WEIR_ERR_ARGUMENT)
+        FAULT(r, status,
+              "%s: lora must be an object like {\"rank\": 8, \"alpha\": 16, \"targets\": "
+              "[\"all-linear\"]}, with a dropout below 1 and rslora at will",
+              r->name);
+    else if (status != WEIR_OK)
+        FAULT(r, status, "%s: out of memory", r->name);
 }
 
 static void read_border(struct reading *r, json_t *root) {
@@ -500,8 +540,9 @@ static void read_list(struct reading *r, json_t *layers) {
 
 /* ---- the file ---- */
 
-static const char *const members[] = {"input",  "target", "layers", "loss",       "ignore_index",
-                                      "freeze", "skips",  "stages", "parameters", NULL};
+static const char *const members[] = {"input",        "target",     "layers", "loss",
+                                      "ignore_index", "freeze",     "lora",   "skips",
+                                      "stages",       "parameters", NULL};
 
 static void read_root(struct reading *r, json_t *root) {
     const char *key;
@@ -515,7 +556,7 @@ static void read_root(struct reading *r, json_t *root) {
         if (!is_one_of(key, members))
             FAULT(r, WEIR_ERR_ARGUMENT,
                   "%s: no member '%.40s'; a model has: input target layers loss ignore_index "
-                  "freeze",
+                  "freeze lora",
                   r->name, key);
     }
     read_border(r, root);
@@ -525,6 +566,7 @@ static void read_root(struct reading *r, json_t *root) {
         FAULT(r, WEIR_ERR_OUT_OF_MEMORY, "%s: out of memory", r->name);
     if (r->model != NULL) read_list(r, json_object_get(root, "layers"));
     if (r->model != NULL) read_freeze(r, member(root, "freeze"));
+    if (r->model != NULL) read_lora(r, member(root, "lora"));
     /* A model that is handed out is verified when it is used; this one will not be. */
     if (r->model != NULL && r->status != WEIR_OK && r->skips_known)
         weir__model_check_skips(r->model, r->faults);

@@ -6,10 +6,11 @@
  *
  * {"input": {"dtype": "f32", "shape": [3, 32, 32]}, "target": {"dtype": "i64", "shape": []},
  *  "layers": [{"type": "linear", "out_features": 10, "name": "head", "frozen": true}, …],
- *  "loss": "cross_entropy", "ignore_index": -100, "freeze": ["h.0.*"]}
+ *  "loss": "cross_entropy", "ignore_index": -100, "freeze": ["h.0.*"],
+ *  "lora": {"rank": 8, "alpha": 16, "dropout": 0.1, "rslora": false, "targets": ["all-linear"]}}
  *
  * `target` and `loss` may be missing or null, together: inference only. `freeze` lists patterns of
- * parameters that do not learn, as weir_model_freeze takes them.
+ * parameters that do not learn, as weir_model_freeze takes them, `lora` is weir_model_lora's.
  *
  *   {"type": "block", "repeat": 12, "namespace": "h", "layers": [{"type": "stash", …}, …]}
  *

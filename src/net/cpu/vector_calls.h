@@ -86,6 +86,7 @@ int VECTOR(relu)(const struct weir__op_call *call);
 int VECTOR(relu_grad)(const struct weir__op_call *call);
 int VECTOR(leaky_relu)(const struct weir__op_call *call);
 int VECTOR(leaky_relu_grad)(const struct weir__op_call *call);
+int VECTOR(scale)(const struct weir__op_call *call);
 int VECTOR(silu)(const struct weir__op_call *call);
 int VECTOR(silu_grad)(const struct weir__op_call *call);
 int VECTOR(swiglu)(const struct weir__op_call *call);

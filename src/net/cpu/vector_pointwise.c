@@ -173,6 +173,16 @@ int VECTOR(leaky_relu_grad)(const struct weir__op_call *call) {
     return leak(call, call->in[1]);
 }
 
+int VECTOR(scale)(const struct weir__op_call *call) {
+    const number *x = call->in[0];
+    number *y = call->out[0];
+    vfloat factor = v_all((float)call->shape->slope);
+    int64_t count = call->shape->rows * call->shape->width, i = 0;
+    for (; i + LANES <= count; i += LANES) v_store(y + i, factor * v_load(x + i));
+    if (i < count) v_store_some(y + i, factor * v_load_some(x + i, count - i), count - i);
+    return WEIR_OK;
+}
+
 /* ---- the rest ---- */
 
 /* Not x > 0 ? x : 0: a NaN must come through. */

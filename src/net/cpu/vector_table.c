@@ -62,6 +62,7 @@ const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
     ROW_CUT(relu_grad, NUMBERS),
     ROW_CUT(leaky_relu, NUMBERS),
     ROW_CUT(leaky_relu_grad, NUMBERS),
+    ROW_CUT(scale, NUMBERS),
     ROW_CUT(silu, NUMBERS),
     ROW_CUT(silu_grad, NUMBERS),
     ROW_CUT(swiglu, NUMBERS),

@@ -23,7 +23,8 @@ enum weir__cuda_map {
     WEIR__CUDA_MAP_LEAKY_RELU_GRAD,
     WEIR__CUDA_MAP_SILU_GRAD,
     WEIR__CUDA_MAP_SIGMOID_GRAD,
-    WEIR__CUDA_MAP_TANH_GRAD
+    WEIR__CUDA_MAP_TANH_GRAD,
+    WEIR__CUDA_MAP_SCALE
 };
 
 /** An element-wise op; y may be an input. */
@@ -34,7 +35,7 @@ struct weir__cuda_each {
     uint64_t count;
     uint32_t map;     /**< enum weir__cuda_map; gelu's are kernels of their own */
     uint32_t by_tanh; /**< gelu */
-    float slope;      /**< leaky_relu */
+    float slope;      /**< leaky_relu, scale */
 };
 
 /** weight_pack, weight_deliver: threads of a block, and the most blocks: five for each

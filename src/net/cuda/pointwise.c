@@ -65,6 +65,7 @@ static int map_pair(const struct weir__op_call *call, enum weir__cuda_map map) {
     }
 MAP(relu, map_one, RELU)
 MAP(leaky_relu, map_one, LEAKY_RELU)
+MAP(scale, map_one, SCALE)
 MAP(silu, map_one, SILU)
 MAP(sigmoid, map_one, SIGMOID)
 MAP(hyperbolic, map_one, TANH)
@@ -284,6 +285,7 @@ const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
     ROW(relu_grad, relu_grad),
     ROW(leaky_relu, leaky_relu),
     ROW(leaky_relu_grad, leaky_relu_grad),
+    ROW(scale, scale),
     ROW(silu, silu),
     ROW(silu_grad, silu_grad),
     ROW(sigmoid, sigmoid),

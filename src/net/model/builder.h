@@ -38,6 +38,7 @@ struct weir__parameter_decl {
     enum weir_dtype dtype;
     struct weir_init init;
     bool frozen;                         /**< no gradient, no optimizer state */
+    bool adapter;                        /**< of LoRA */
     bool copied;                         /**< other stages have copies */
     const struct weir__running *running; /**< it is one of these: frozen, but steps move it; NULL:
                                             it is none */
@@ -121,6 +122,16 @@ struct weir_value *weir__grouped_attention(struct weir_builder *builder, struct 
  * as long as the network. */
 struct weir_value *weir__rope(struct weir_builder *builder, struct weir_value *x, int64_t heads,
                               const float *frequencies);
+/** factor * x. */
+struct weir_value *weir__scale(struct weir_builder *builder, struct weir_value *x, double factor);
+/** A parameter that learns beside others, which are frozen. */
+struct weir_value *weir__adapter_parameter(struct weir_builder *builder, const char *local,
+                                           uint32_t rank, const int64_t *shape,
+                                           struct weir_init init);
+/** y, the product of x and `weight`, and with it what the model's adapters (struct weir_lora) add
+ * where they take the product; else y. */
+struct weir_value *weir__adapted(struct weir_builder *builder, struct weir_value *x,
+                                 const struct weir_value *weight, struct weir_value *y);
 /** silu(gate) * up, of equal shapes. */
 struct weir_value *weir__swiglu(struct weir_builder *builder, struct weir_value *gate,
                                 struct weir_value *up);

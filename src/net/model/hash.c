@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a list of layers is, as numbers that can be kept in a file and compared. */
 #include "net/model/layer.h"
+#include "weir_models.h"
 
 #include <string.h>
 
@@ -53,6 +54,15 @@ static uint64_t hash_tensor(uint64_t hash, const struct weir_tensor *tensor) {
     return hash_text(hash, weir__tensor_text(tensor, text, sizeof text));
 }
 
+static void hash_lora(const struct weir_lora *lora, struct weir_layer_hash *hash) {
+    const double numbers[] = {lora->alpha, lora->dropout};
+    hash->form = hash_integer(hash->form, lora->rank);
+    hash->form = hash_integer(hash->form, lora->rslora);
+    for (uint32_t i = 0; i < lora->target_count; i++)
+        hash->form = hash_text(hash->form, lora->targets[i]);
+    hash->numbers = weir__hash(hash->numbers, numbers, sizeof numbers);
+}
+
 int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_layer_hash *hash) {
     assert(model != NULL && hash != NULL);
     if (index > model->layer_count) return WEIR_ERR_NOT_FOUND;
@@ -62,6 +72,7 @@ int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_
         hash->form = hash_tensor(hash->form, &model->target);
         hash->form = hash_integer(hash->form, model->has_target ? (int64_t)model->loss : -1);
         hash->numbers = hash_integer(hash->numbers, model->ignore_index);
+        if (model->lora != NULL) hash_lora(model->lora, hash);
         return WEIR_OK;
     }
     const struct weir_layer *layer = model->layers[index];

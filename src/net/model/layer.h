@@ -46,6 +46,7 @@ struct weir_model {
     uint32_t type_count, type_capacity;
     const char **freezes; /**< patterns of parameters' names */
     uint32_t freeze_count, freeze_capacity;
+    const struct weir_lora *lora; /**< NULL: no adapters */
     const char
         *place; /**< of the next layer in its file, where its index does not say it; or NULL */
 };
@@ -94,6 +95,11 @@ extern const struct weir_layer_type weir__layer_amoeba_first_cell;
 extern const struct weir_layer_type weir__layer_amoeba_cell;
 extern const struct weir_layer_type weir__layer_amoeba_last_cell;
 extern const struct weir_layer_type weir__layer_amoeba_classify;
+/** Whether adapters with this pattern stand beside the product of this name; `head`: it ends the
+ * model. */
+bool weir__lora_takes(const char *pattern, const char *product, bool head);
+/** Bytes of a product's name "….weight", 0 for another one; of an adapter's "….lora_A.weight". */
+size_t weir__product_name(const char *parameter, bool adapter);
 /** What files repeat (net/compile/model_file.h): it builds nothing, and models hold its layers. */
 extern const struct weir_layer_type weir__layer_block;
 

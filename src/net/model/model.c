@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The model: a list of layers that grows, checked as it grows where that needs no shapes. */
 #include "net/model/layer.h"
+#include "weir_models.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -309,6 +311,29 @@ int weir_model_freeze(struct weir_model *model, const char *pattern) {
 
 const char *weir_model_freeze_pattern(const struct weir_model *model, uint32_t index) {
     return index < model->freeze_count ? model->freezes[index] : NULL;
+}
+
+int weir_model_lora(struct weir_model *model, const struct weir_lora *lora) {
+    bool real = lora->alpha > 0 && lora->alpha <= DBL_MAX;
+    if (lora->rank < 1 || lora->target_count < 1 || !real || model->lora != NULL)
+        return WEIR_ERR_ARGUMENT;
+    if (!(lora->dropout >= 0 && lora->dropout < 1)) return WEIR_ERR_ARGUMENT;
+    struct weir_lora *copy = weir__pool_take(&model->pool, 1, sizeof *copy);
+    const char **targets = weir__pool_take(&model->pool, lora->target_count, sizeof *targets);
+    if (copy == NULL || targets == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    *copy = *lora;
+    for (uint32_t i = 0; i < lora->target_count; i++) {
+        if (lora->targets[i] == NULL || lora->targets[i][0] == '\0') return WEIR_ERR_ARGUMENT;
+        targets[i] = weir__pool_text(&model->pool, lora->targets[i]);
+        if (targets[i] == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    copy->targets = targets;
+    model->lora = copy;
+    return WEIR_OK;
+}
+
+const struct weir_lora *weir_model_adapters(const struct weir_model *model) {
+    return model->lora;
 }
 
 /* ---- asking ---- */

@@ -27,7 +27,7 @@ struct weir_value *weir_linear(struct weir_builder *builder, struct weir_value *
     int64_t shape[WEIR_RANK_MAX];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = out;
-    return weir__output(builder, node, x->rank, shape);
+    return weir__adapted(builder, x, weight, weir__output(builder, node, x->rank, shape));
 }
 
 static void gradient(struct weir_builder *builder, const struct weir__node *node,

@@ -65,6 +65,18 @@ struct weir_value *weir_tanh(struct weir_builder *builder, struct weir_value *x)
     return node == NULL ? NULL : weir__output_like(builder, node, x);
 }
 
+struct weir_value *weir__scale(struct weir_builder *builder, struct weir_value *x, double factor) {
+    struct weir__node *node = EACH(builder, scale, x);
+    if (node != NULL) node->shape.slope = factor;
+    return node == NULL ? NULL : weir__output_like(builder, node, x);
+}
+
+static void scale_gradient(struct weir_builder *builder, const struct weir__node *node,
+                           struct weir_value *dy) {
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, scale, node, dy);
+    weir__contribute(builder, node->in[0], weir__output_like(builder, grad, node->in[0]));
+}
+
 static void gelu_gradient(struct weir_builder *builder, const struct weir__node *node,
                           struct weir_value *dy) {
     contribute_each(builder, WEIR__OP_gelu_grad, node, dy, node->in[0]);
@@ -314,6 +326,8 @@ const struct weir__op_rule weir__rule_relu = {
 const struct weir__op_rule weir__rule_leaky_relu = {
     .gradient = leaky_relu_gradient, .cost = one_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_silu = {.gradient = silu_gradient, .cost = sigmoid_cost};
+const struct weir__op_rule weir__rule_scale = {
+    .gradient = scale_gradient, .cost = one_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_swiglu = {.gradient = swiglu_gradient, .cost = sigmoid_cost};
 const struct weir__op_rule weir__rule_sigmoid = {
     .gradient = sigmoid_gradient, .cost = sigmoid_cost, .in_place = 1};

@@ -29,6 +29,7 @@ static const struct weir__op_rule *const rules[WEIR__OP_COUNT] = {
     [WEIR__OP_silu] = &weir__rule_silu,
     [WEIR__OP_sigmoid] = &weir__rule_sigmoid,
     [WEIR__OP_tanh] = &weir__rule_tanh,
+    [WEIR__OP_scale] = &weir__rule_scale,
     [WEIR__OP_dropout] = &weir__rule_dropout,
     [WEIR__OP_dropout_add] = &weir__rule_dropout_add,
     [WEIR__OP_bias_gelu] = &weir__rule_bias_gelu,

@@ -35,6 +35,7 @@ extern const struct weir__op_rule weir__rule_bce_with_logits;
 extern const struct weir__op_rule weir__rule_softmax;
 extern const struct weir__op_rule weir__rule_leaky_relu;
 extern const struct weir__op_rule weir__rule_silu;
+extern const struct weir__op_rule weir__rule_scale;
 extern const struct weir__op_rule weir__rule_sigmoid;
 extern const struct weir__op_rule weir__rule_tanh;
 extern const struct weir__op_rule weir__rule_dropout2d;

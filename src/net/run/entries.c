@@ -29,7 +29,7 @@ static int add_parameter(struct weir__entries *entries, const struct weir_net *n
     struct weir__entry *entry = &entries->list[entries->count++];
     int status = weir_net_parameter(net, p, &entry->parameter);
     if (status != WEIR_OK) return status;
-    entry->name = entry->parameter.name;
+    entry->name = entry->filed = entry->parameter.name;
     entry->place = entry->parameter.data;
     if (entry->place != NULL) entry->held.count = entry->parameter.count;
     weir__net_optimizer_slice(net, p, &entry->written.begin, &entry->written.count);
@@ -43,6 +43,7 @@ static int add_state(struct weir__entries *entries, const struct weir_net *net, 
     struct weir__entry *entry = &entries->list[entries->count++];
     entry->parameter = of->parameter;
     entry->name = optimizer_name(&entries->pool, net, of->name, array);
+    entry->filed = entry->name;
     entry->place = of->parameter.optimizer[array];
     entry->held = entry->written = of->written;
     return entry->name != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
@@ -79,9 +80,30 @@ int weir__entries_init(struct weir__entries *entries, const struct weir_net *net
 bool weir__entries_name(struct weir__entries *entries) {
     weir__name_set_init(&entries->names, &entries->pool);
     for (uint32_t i = 0; i < entries->count; i++) {
-        const char *name = entries->list[i].name;
+        const char *name = entries->list[i].filed;
         bool is_new = weir__name_set_find(&entries->names, name) == WEIR__NO_NAME;
         if (is_new && !weir__name_set_add(&entries->names, name, i)) return false;
+    }
+    return true;
+}
+
+/** "base_model.model." and the name that transformers have for it, whose GPT-2 calls what stands
+ * below its head "transformer". */
+static const char *peft_name(struct weir__entries *entries, const struct weir_net *net,
+                             const struct weir_parameter *parameter) {
+    const struct weir_layer *layer = net->network.model->layers[parameter->layer];
+    bool gpt = layer->type->prefix == WEIR_PREFIX_ORDINAL;
+    char name[320];
+    snprintf(name, sizeof name, "base_model.model.%s%s", gpt ? "transformer." : "",
+             parameter->name);
+    return weir__pool_text(&entries->pool, name);
+}
+
+bool weir__entries_file_adapters(struct weir__entries *entries, const struct weir_net *net) {
+    for (uint32_t i = 0; i < entries->count; i++) {
+        struct weir__entry *entry = &entries->list[i];
+        if (entry->parameter.adapter) entry->filed = peft_name(entries, net, &entry->parameter);
+        if (entry->filed == NULL) return false;
     }
     return true;
 }

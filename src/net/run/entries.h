@@ -19,6 +19,7 @@ struct weir__slice {
 struct weir__entry {
     struct weir_parameter parameter;
     const char *name;           /**< the entry's own */
+    const char *filed;          /**< in a file to load; mostly the name */
     struct weir__slice held;    /**< what of it this rank has; no elements: it is another's */
     struct weir__slice written; /**< and writes */
     void *place;                /**< of the first element held, on its device; may be NULL */
@@ -37,7 +38,9 @@ struct weir__entries {
 /** Lists them, with the optimizer's where `all`. The caller's: clean up the pool, unless it fails:
  * WEIR_ERR_OUT_OF_MEMORY. */
 int weir__entries_init(struct weir__entries *entries, const struct weir_net *net, bool all);
-/** Fills `names`. False without memory. */
+/** Files adapters under PEFT's names. False without memory. */
+bool weir__entries_file_adapters(struct weir__entries *entries, const struct weir_net *net);
+/** Fills `names`, by what is filed. False without memory. */
 bool weir__entries_name(struct weir__entries *entries);
 /** Gives what is held here memory that the host can touch: of its own where that is a GPU's, or
  * `copies` are wanted. WEIR_ERR_OUT_OF_MEMORY. */

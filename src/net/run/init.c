@@ -61,6 +61,16 @@ static void fill(const struct weir_init *init, uint64_t seed, uint32_t index,
     }
 }
 
+/** Its number: adapters have numbers of their own, so that all else begins as without them. */
+static uint32_t place_of(const struct weir_net *net, uint32_t index) {
+    const struct weir__network *network = &net->network;
+    bool adapter = network->parameters[network->named[index]].adapter;
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < index; i++)
+        place += network->parameters[network->named[i]].adapter == adapter;
+    return adapter ? place | UINT32_C(1) << 31 : place;
+}
+
 static int init_parameter(struct weir_net *net, uint64_t seed, uint32_t index) {
     struct weir_parameter parameter;
     int status = weir_net_parameter(net, index, &parameter);
@@ -68,7 +78,8 @@ static int init_parameter(struct weir_net *net, uint64_t seed, uint32_t index) {
     size_t bytes = (size_t)parameter.count * weir_dtype_bytes(parameter.dtype);
     void *data = weir__acquire(net->allocator, bytes, 1);
     if (data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    fill(&net->network.parameters[net->network.named[index]].init, seed, index, &parameter, data);
+    fill(&net->network.parameters[net->network.named[index]].init, seed, place_of(net, index),
+         &parameter, data);
     status = weir_pipe_write(net->pipe, parameter.stage, parameter.data, data, bytes);
     weir__release(net->allocator, data, bytes, 1);
     return status;

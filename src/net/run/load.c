@@ -5,6 +5,7 @@
 #include "io/archive.h"
 #include "net/run/files.h"
 #include "world/allreduce.h"
+#include "weir_models.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -27,30 +28,35 @@ static bool same_shape(const struct weir__safetensor *tensor,
 struct wanted {
     struct weir_progress *progress; /* NULL: weights alone */
     struct weir_faults *notes;      /* NULL: tensors that are missing or superfluous are faults */
+    bool adapters;                  /* alone, under PEFT's names */
     struct weir_faults *faults;
 };
 
 static bool check_entry(const struct weir__archive *file, struct weir__entry *entry,
                         const struct wanted *wants) {
     char wanted[96], found[96];
-    const struct weir__safetensor *tensor = weir__archive_find(file, entry->name);
+    const struct weir__safetensor *tensor = weir__archive_find(file, entry->filed);
     struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
     memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
     weir__tensor_text(&shape, wanted, sizeof wanted);
+    /* weights of others have no adapters, and adapters no other weights */
+    bool adapter = entry->parameter.adapter;
+    entry->left = wants->adapters ? !adapter : adapter && tensor == NULL && wants->progress == NULL;
+    if (entry->left) return true;
     entry->left = tensor == NULL && wants->notes != NULL;
     if (entry->left) {
         weir_faults_add(wants->notes, "'%s' %s is missing and stays as it is", entry->name, wanted);
         return true;
     }
     if (tensor == NULL) {
-        weir_faults_add(wants->faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name,
+        weir_faults_add(wants->faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->filed,
                         wanted);
         return false;
     }
     bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
     if (entry->parameter.dtype == WEIR_I64) number = tensor->dtype == WEIR_I64;
     if (number && same_shape(tensor, &entry->parameter)) return true;
-    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->name,
+    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s%s", entry->filed,
                     weir__safetensor_text(tensor, found, sizeof found), wanted,
                     wants->notes != NULL ? OTHER_NAME : OTHER_MODEL);
     return false;
@@ -74,8 +80,9 @@ static bool check_superfluous(const struct weir__archive *file, const struct wei
     for (uint32_t i = 0; i < weir__archive_count(file); i++) {
         const struct weir__safetensor *tensor = weir__archive_get(file, i);
         if (weir__entry_is_state(tensor->name) && !all) continue;
-        if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
-        if (is_transformers(file, tensor)) continue;
+        uint32_t found = weir__name_set_find(&entries->names, tensor->name);
+        if (found != WEIR__NO_NAME && !entries->list[found].left) continue;
+        if (!wants->adapters && is_transformers(file, tensor)) continue;
         char text[96];
         weir__safetensor_text(tensor, text, sizeof text);
         if (wants->notes != NULL) {
@@ -158,7 +165,7 @@ static void take_numbers(const struct weir__entry *entry, uint64_t at, enum weir
  * its digest. */
 static int read_entry(const struct weir__io *io, struct weir__archive *file,
                       const struct weir__entry *entry, bool takes) {
-    const struct weir__safetensor *tensor = weir__archive_find(file, entry->name);
+    const struct weir__safetensor *tensor = weir__archive_find(file, entry->filed);
     assert(tensor != NULL);
     size_t size = weir_dtype_bytes(tensor->dtype), at = (size_t)entry->held.begin * size;
     size_t begin = at, end = at + (size_t)entry->held.count * size;
@@ -221,7 +228,8 @@ static int find(const struct weir__io *io, struct weir_net *net, const char *pat
     }
     status = weir__entries_init(entries, net, wants->progress != NULL);
     if (status != WEIR_OK) goto fail_file;
-    if (!weir__entries_name(entries))
+    if ((wants->adapters && !weir__entries_file_adapters(entries, net)) ||
+        !weir__entries_name(entries))
         status = WEIR_ERR_OUT_OF_MEMORY;
     else if (!check_file(*file, entries, wants))
         status = WEIR_ERR_SHAPE;
@@ -280,11 +288,15 @@ out:
 
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults) {
-    return load(net, path, &(struct wanted){progress, NULL, faults});
+    return load(net, path, &(struct wanted){.progress = progress, .faults = faults});
 }
 
 int weir_net_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
                        struct weir_faults *faults) {
     assert(notes != NULL);
-    return load(net, path, &(struct wanted){NULL, notes, faults});
+    return load(net, path, &(struct wanted){.notes = notes, .faults = faults});
+}
+
+int weir_net_load_adapters(struct weir_net *net, const char *path, struct weir_faults *faults) {
+    return load(net, path, &(struct wanted){.adapters = true, .faults = faults});
 }

@@ -365,6 +365,7 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
                                          .rank = info->rank,
                                          .count = info->count,
                                          .frozen = info->frozen,
+                                         .adapter = info->adapter,
                                          .statistic = info->running != NULL};
     memcpy(parameter->shape, info->shape, sizeof parameter->shape);
     parameter->data = at(stage->at.parameters, info->offset);

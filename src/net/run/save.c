@@ -8,6 +8,7 @@
 #include "io/archive.h"
 #include "net/run/files.h"
 #include "world/allreduce.h"
+#include "weir_models.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -275,6 +276,43 @@ int weir_net_save(const struct weir_net *net, const char *path,
     }
     status = agree(net, commit(&io, path, &writing), io.error);
 out:
+    weir__pool_clean_up(&entries.pool);
+    return status;
+}
+
+/* ---- adapters ---- */
+
+static int save_adapters(const struct weir__io *io, const char *path, struct weir__entries *entries,
+                         const struct weir_net *net) {
+    static const struct weir__safetensors_text format = {"format", "pt"};
+    uint32_t count = 0;
+    if (weir__entries_place(entries, net, false) != WEIR_OK ||
+        !weir__entries_file_adapters(entries, net))
+        return no_memory(io);
+    int status = weir__entries_read(entries, net, io->error);
+    struct weir__safetensors_item *items = make_items(entries, &entries->pool);
+    if (status != WEIR_OK || items == NULL) return status != WEIR_OK ? status : no_memory(io);
+    for (uint32_t i = 0; i < entries->count; i++) {
+        if (!entries->list[i].parameter.adapter) continue;
+        items[count] = items[i];
+        items[count++].name = entries->list[i].filed;
+    }
+    return weir__safetensors_save(io, path, items, count, &format, 1);
+}
+
+int weir_net_save_adapters(const struct weir_net *net, const char *path, struct weir_error *error) {
+    struct weir__entries entries;
+    struct weir_error own = {.stage = -1, .micro_batch = -1};
+    struct weir__io io = {.allocator = net->allocator, .error = error != NULL ? error : &own};
+    weir__error_clear(io.error);
+    if (net->network.model->lora == NULL)
+        return weir__fail(io.error, WEIR_ERR_CONFIG, "the model has no adapters");
+    if (rank_count(net) > 1)
+        return weir__fail(io.error, WEIR_ERR_UNSUPPORTED,
+                          "one process writes adapters: save a checkpoint, and resume it alone");
+    int status = weir__entries_init(&entries, net, false);
+    if (status != WEIR_OK) return no_memory(&io);
+    status = save_adapters(&io, path, &entries, net);
     weir__pool_clean_up(&entries.pool);
     return status;
 }
