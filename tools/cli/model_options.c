@@ -2,6 +2,7 @@
 /* One table of options, one function per built-in model. */
 #include "cli/model_options.h"
 #include "base/base.h"
+#include "cli/adapter_config.h"
 #include "cli/decoder_config.h"
 #include "weir_models.h"
 
@@ -63,6 +64,22 @@ const struct arg_option model_option_list[] = {
      .unit = "pixels"},
     {"freeze", ARG_LIST, AT(freeze),
      "parameters that do not learn: names with * and ?, such as 'h.0.*'", .value = "PATTERN,..."},
+    {"adapter", ARG_TEXT, AT(adapter),
+     "adapters (LoRA) beside the model's weights: a folder with an adapter_config.json, of Hugging "
+     "Face's PEFT or of train --save-adapter; they alone learn",
+     .value = "FOLDER"},
+    {"lora-rank", ARG_U32, AT(lora_rank),
+     "new adapters of this rank beside the products; they alone learn", .value = "R", .least = 1,
+     .most = 65536},
+    {"lora-alpha", ARG_REAL, AT(lora_alpha),
+     "times alpha / rank counts what they give (default twice the rank)", .value = "X", .least = 0},
+    {"lora-dropout", ARG_REAL, AT(lora_dropout), "of what they take (default 0)", .value = "P",
+     .least = 0, .most = 0.999},
+    {"lora-targets", ARG_LIST, AT(lora_targets),
+     "beside which products: names with * and ?, or their ends, such as 'q_proj,v_proj'; "
+     "all-linear: all but the head",
+     .value = "PATTERN,...", .fallback = "all-linear"},
+    {"rslora", ARG_FLAG, AT(rslora), "it counts times alpha / root of the rank"},
 };
 const uint32_t model_option_count = sizeof model_option_list / sizeof model_option_list[0];
 
@@ -285,6 +302,74 @@ static int build_decoder(const struct model_options *options, const struct args 
     return weir_model_decoder(NULL, &decoder, faults, model);
 }
 
+/* ---- adapters ---- */
+
+static int check_lora(const struct model_options *options, const struct args *args,
+                      struct weir_faults *faults) {
+    static const char *const own[] = {"lora-rank", "lora-alpha", "lora-dropout", "lora-targets",
+                                      "rslora"};
+    uint32_t before = faults->count;
+    for (size_t i = 0; i < WEIR__COUNT_OF(own); i++) {
+        if (!args_given(args, own[i])) continue;
+        if (options->adapter != NULL)
+            weir_faults_add(faults, "--%s: the --adapter says it: leave one of them away", own[i]);
+        else if (options->lora_rank == 0)
+            weir_faults_add(faults, "--%s goes with --lora-rank: give both", own[i]);
+    }
+    if (args_given(args, "lora-alpha") && !(options->lora_alpha > 0))
+        weir_faults_add(faults, "--lora-alpha is 0, and nothing would be added: give more");
+    return faults->count > before ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
+static int add_given(const struct model_options *options, struct weir_model *model,
+                     struct weir_faults *faults) {
+    struct adapter_config config = {0};
+    int status = adapter_config_read(options->adapter, &config, faults);
+    if (status != WEIR_OK) goto out;
+    status = weir_model_lora(model, &config.lora);
+    if (status == WEIR_ERR_ARGUMENT)
+        weir_faults_add(faults, "--adapter %s: the model file has adapters already: leave it away",
+                        options->adapter);
+out:
+    adapter_config_clean_up(&config);
+    return status;
+}
+
+static int add_new(const struct model_options *options, const struct args *args,
+                   struct weir_model *model, struct weir_faults *faults) {
+    const char *targets[ARG_LIST_MAX];
+    struct weir_lora lora = {.rank = options->lora_rank,
+                             .alpha = 2.0 * options->lora_rank,
+                             .rslora = options->rslora,
+                             .targets = targets,
+                             .target_count = options->lora_targets.count};
+    if (args_given(args, "lora-alpha")) lora.alpha = options->lora_alpha;
+    if (args_given(args, "lora-dropout")) lora.dropout = options->lora_dropout;
+    for (uint32_t i = 0; i < lora.target_count; i++)
+        targets[i] = arg_texts_get(&options->lora_targets, i);
+    int status = weir_model_lora(model, &lora);
+    if (status == WEIR_ERR_ARGUMENT)
+        weir_faults_add(faults, "--lora-rank: the model file has adapters already: leave it away");
+    return status;
+}
+
+static int add_adapters(const struct model_options *options, const struct args *args,
+                        struct weir_model *model, struct weir_faults *faults) {
+    int status = check_lora(options, args, faults);
+    if (status != WEIR_OK) return status;
+    if (options->adapter != NULL) return add_given(options, model, faults);
+    return options->lora_rank > 0 ? add_new(options, args, model, faults) : WEIR_OK;
+}
+
+bool model_options_adapts(const struct model_options *options) {
+    return options->adapter != NULL || options->lora_rank > 0;
+}
+
+int model_options_load_adapter(const struct model_options *options, struct weir_net *net,
+                               struct weir_faults *faults) {
+    return options->adapter != NULL ? adapter_load(net, options->adapter, faults) : WEIR_OK;
+}
+
 /** What builds --model, and its bit. */
 struct model_kind {
     const char *name;
@@ -310,6 +395,10 @@ static const struct model_kind *find_kind(const char *name) {
         if (strcmp(name, kinds[i].name) == 0) return &kinds[i];
     if (decoder_config_is(name)) return &decoder_kind;
     return strchr(name, '/') != NULL || weir__text_ends(name, ".json") ? &file_kind : NULL;
+}
+
+bool model_options_is_folder(const struct model_options *options) {
+    return find_kind(options->model) == &decoder_kind;
 }
 
 bool model_options_is_file(const struct model_options *options) {
@@ -339,18 +428,26 @@ static int build(const struct model_options *options, const struct args *args,
     return built != WEIR_OK ? built : status;
 }
 
+static int add_freezes(const struct model_options *options, struct weir_model *model) {
+    for (uint32_t i = 0; i < options->freeze.count; i++) {
+        const char *pattern = arg_texts_get(&options->freeze, i);
+        assert(pattern[0] != '\0'); /* a list has no empty items */
+        int status = weir_model_freeze(model, pattern);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 int model_options_build(const struct model_options *options, const struct args *args,
                         const struct model_data *data, struct weir_faults *faults,
                         struct weir_model **model) {
     int status = build(options, args, data, faults, model);
-    for (uint32_t i = 0; status == WEIR_OK && i < options->freeze.count; i++) {
-        const char *pattern = arg_texts_get(&options->freeze, i);
-        assert(pattern[0] != '\0'); /* a list has no empty items */
-        status = weir_model_freeze(*model, pattern);
-    }
-    if (status != WEIR_OK && *model != NULL) {
-        weir_model_destroy(*model);
-        *model = NULL;
-    }
+    if (status != WEIR_OK) goto fail;
+    if ((status = add_freezes(options, *model)) != WEIR_OK) goto fail;
+    if ((status = add_adapters(options, args, *model, faults)) != WEIR_OK) goto fail;
+    return WEIR_OK;
+fail:
+    weir_model_destroy(*model);
+    *model = NULL;
     return status;
 }

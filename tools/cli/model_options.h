@@ -18,6 +18,11 @@ struct model_options {
     bool tied, zero_init_residual;
     double dropout;
     struct arg_texts freeze;
+    const char *adapter; /**< NULL: none */
+    uint32_t lora_rank;  /**< 0: not given */
+    double lora_alpha, lora_dropout;
+    bool rslora;
+    struct arg_texts lora_targets;
 };
 
 /** What the data say of a row, where there are data: their shape rules. */
@@ -29,6 +34,14 @@ struct model_data {
 extern const struct arg_option model_option_list[];
 extern const uint32_t model_option_count;
 
+/** Loads --adapter's tensors, if it is given, into a net whose weights are there; as
+ * weir_net_load_adapters. */
+int model_options_load_adapter(const struct model_options *options, struct weir_net *net,
+                               struct weir_faults *faults);
+/** Whether there are adapters: given, or new ones. */
+bool model_options_adapts(const struct model_options *options);
+/** Whether --model names a folder of Hugging Face's transformers. */
+bool model_options_is_folder(const struct model_options *options);
 /** Whether --model names a file. */
 bool model_options_is_file(const struct model_options *options);
 /** Builds the list of layers. Options that do not belong to the model are faults, which name the

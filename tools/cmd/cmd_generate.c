@@ -209,6 +209,8 @@ static int begin(struct generate *g, const struct arg_command *command) {
     if (status != WEIR_OK || g->faults->count > 0) return status;
     status = net_run_load(g->generator.net, g->values->load, NULL, g->faults);
     if (status != WEIR_OK || g->faults->count > 0) return status;
+    status = model_options_load_adapter(&g->values->model, g->generator.net, g->faults);
+    if (status != WEIR_OK || g->faults->count > 0) return status;
     tell_long_prompts(g);
     g->tokens = g->values->tokens > 0 ? g->values->tokens : g->generator.context + 1;
     g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens, g->values->tokens > 0);

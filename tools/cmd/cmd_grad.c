@@ -432,6 +432,8 @@ static int run(struct grad *g, const struct arg_command *command) {
     if (status != WEIR_OK) return status;
     status = net_run_load(g->net, g->values->weights, NULL, g->faults);
     if (status != WEIR_OK) return status;
+    status = model_options_load_adapter(&g->values->model, g->net, g->faults);
+    if (status != WEIR_OK) return status;
     if ((status = step(g, &loss)) != WEIR_OK) return status;
     return save(g, loss);
 }

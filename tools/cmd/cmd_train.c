@@ -61,6 +61,9 @@ static const struct arg_option run_options[] = {
      "false: takes what there is, and names what is missing (the seed draws it) or left over",
      .fallback = "true", .choices = truth_names},
     {"save-weights", ARG_TEXT, AT(save_weights), "weights only, at the end", .value = "FILE"},
+    {"save-adapter", ARG_TEXT, AT(save_adapter),
+     "the adapters of --lora-rank or --adapter, at the end, as Hugging Face's PEFT has them",
+     .value = "FOLDER"},
     {"plan", ARG_CHOICE, AT(plan),
      "auto: searches for the fastest pipeline within --memory-limit, its workers and their threads "
      "among it; what is given stays as it is, and so does every bit. given: what is not given is "
@@ -130,6 +133,8 @@ static void check_values(const struct args *args, const struct train_values *val
     if (values->load != NULL && values->resume != NULL)
         weir_faults_add(faults, "--load and --resume: a resumed run has its weights: give one of "
                                 "them");
+    if (values->save_adapter != NULL && !model_options_adapts(&values->model))
+        weir_faults_add(faults, "--save-adapter: there are none: give --lora-rank or --adapter");
     if (args_given(args, "load-strict") && values->load == NULL)
         weir_faults_add(faults, "--load-strict goes with --load: give both");
     if (values->optimizer == 1 && values->nesterov && values->momentum == 0.0)
@@ -179,12 +184,24 @@ static int join(struct train *t, const struct arg_command *command) {
     t->options.pipe.world = ranks_world(&t->ranks);
     if (!ranks_leads(&t->ranks))
         values->json = values->log_dir = values->trace = values->report = NULL;
+    if (values->save_adapter != NULL && t->ranks.world.rank_count > 1)
+        weir_faults_add(t->faults, "--save-adapter: one process writes it: give --save, and then "
+                                   "--resume in one process");
     return check_replicas(t);
+}
+
+/* Adapters stand beside weights that somebody has trained: those of the model's folder. */
+static void take_own_weights(struct train *t) {
+    struct train_values *values = t->values;
+    bool wants = values->load == NULL && values->resume == NULL;
+    if (wants && model_options_adapts(&values->model) && model_options_is_folder(&values->model))
+        values->load = values->model.model;
 }
 
 /* Where it saves is known before the ranks meet: what is said of a lost one names it. */
 static int run(struct train *t, const struct arg_command *command) {
     const struct args *args = t->args;
+    take_own_weights(t);
     int status = train_save_choose(t);
     if (status != WEIR_OK) return status;
     if ((status = join(t, command)) != WEIR_OK) return status;

@@ -26,6 +26,7 @@ int cmd_predict(int argc, char **argv);
 int cmd_grad(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_export(int argc, char **argv);
+int cmd_merge(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_layers(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);

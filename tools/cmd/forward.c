@@ -115,6 +115,8 @@ static int build_net(struct forward *f) {
     if (status != WEIR_OK) return status;
     status = net_run_load(f->net, f->values->load, NULL, f->faults);
     if (status != WEIR_OK) return status;
+    status = model_options_load_adapter(&f->values->model, f->net, f->faults);
+    if (status != WEIR_OK) return status;
     return task_take_memory(&f->task);
 }
 

@@ -27,6 +27,7 @@ const struct subcommand subcommands[] = {
      true},
     {"init", "writes freshly initialised weights", cmd_init},
     {"export", "one file of a checkpoint, or a decoder as a Hugging Face folder", cmd_export},
+    {"merge", "puts adapters into the weights of a Hugging Face folder", cmd_merge},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
     {"tokenize", "text to a model's tokens, one number a line, and back", cmd_tokenize},

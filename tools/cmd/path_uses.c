@@ -94,6 +94,9 @@ void path_uses_add_options(struct path_uses *uses, const struct model_options *m
                            const struct pipe_options *pipe) {
     if (model != NULL && model_options_is_file(model))
         path_uses_add(uses, (struct path_use){"model", model->model, PATH_INPUT});
+    if (model != NULL)
+        path_uses_add(uses,
+                      (struct path_use){"adapter", model->adapter, PATH_INPUT, "save-adapter"});
     if (pipe == NULL) return;
     if (weir__text_ends(pipe->schedule, ".csv"))
         path_uses_add(uses, (struct path_use){"schedule", pipe->schedule, PATH_INPUT});

@@ -43,7 +43,8 @@ struct train_values {
     uint32_t eval_batches, sample, keep;
     bool keep_best, quiet;
     uint32_t load_strict; /**< true, false */
-    const char *save, *load, *resume, *save_weights, *trace, *report, *json, *log_dir;
+    const char *save, *load, *resume, *save_weights, *save_adapter, *trace, *report, *json,
+        *log_dir;
 };
 
 #define TRAIN_OWN_PATHS 6

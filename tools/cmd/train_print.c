@@ -344,6 +344,7 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     fprintf(to, "memory      planned %s, the process's peak %s\n",
             plan_text_bytes(planned_bytes(t), plan), plan_text_bytes(peak_bytes(), peak));
     if (v->save != NULL) fprintf(to, "checkpoint  %s\n", v->save);
+    if (v->save_adapter != NULL) fprintf(to, "adapters    %s\n", v->save_adapter);
     if (v->save_weights != NULL) fprintf(to, "weights     %s\n", v->save_weights);
     if (v->trace != NULL) fprintf(to, "trace       %s (open it in Perfetto)\n", v->trace);
     if (v->report != NULL) fprintf(to, "report      %s\n", v->report);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The run itself: data, updates, validation, saves. */
+#include "cli/adapter_config.h"
 #include "cli/gpt_file.h"
 #include "cli/net_run.h"
 #include "cli/pipe_costs.h"
@@ -151,7 +152,9 @@ static int begin_parameters(struct train *t) {
     if (t->values->resume == NULL) {
         t->progress.seed = seed;
         int status = weir_net_init(t->net, seed);
-        return status == WEIR_OK && t->values->load != NULL ? load_weights(t) : status;
+        if (status == WEIR_OK && t->values->load != NULL) status = load_weights(t);
+        if (status != WEIR_OK) return status;
+        return model_options_load_adapter(&t->values->model, t->net, t->faults);
     }
     int status =
         net_run_load(t->net, t->values->resume, t->other_state ? NULL : &t->progress, t->faults);
@@ -212,6 +215,7 @@ static int check_paths(struct train *t) {
         path_uses_add(uses, outputs[i]);
     }
     add_further_outputs(t, texts, uses);
+    path_uses_add(uses, (struct path_use){"save-adapter", v->save_adapter, PATH_BINARY});
     path_uses_add(uses, (struct path_use){"resume", v->resume, PATH_INPUT, "save"});
     path_uses_add(uses, (struct path_use){"load", v->load, PATH_INPUT});
     net_run_check_input("load", v->load, t->faults);
@@ -445,6 +449,10 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (status != WEIR_OK) return status;
     if (t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
+    if (status != WEIR_OK) return status;
+    if (t->values->save_adapter != NULL)
+        status = adapter_save(t->net, t->model, t->values->save_adapter, t->values->model.model,
+                              t->error);
     if (status != WEIR_OK) return status;
     if (medians->step > 0 && ranks_leads(&t->ranks)) status = train_print_timeline(t);
     if (status != WEIR_OK) return status;
