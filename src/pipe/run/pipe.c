@@ -388,6 +388,8 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
     stop_workers(pipe);
     weir__ranks_stop(pipe); /* while what a message may still be written to is there */
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
+        if (pipe->workers[w].device != NULL) weir__streams_end(&pipe->workers[w]);
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
     weir__ranks_clean_up(pipe);

@@ -276,6 +276,12 @@ bool weir__arenas_grow(struct weir_pipe *pipe);
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
 
+/** Waits until nothing runs on any stream that the worker owns, whatever a step's failure left
+ * there; before anybody's memory goes, for streams read and write others' too. No failure is told:
+ * it is the caller's way out. Pairs of NCCL must have been ended before: one may wait for a rank
+ * that is gone. */
+void weir__streams_end(struct weir__worker *worker);
+
 /** Brings `watched` up to date (watch.c). The caller's thread calls it now and then during a step.
  * It asks the device: each action and each copy by a lane has an event. The worker does nothing for
  * it. An action counts from when the one before it and all that it waits for were seen done. It

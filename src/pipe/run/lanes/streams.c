@@ -222,6 +222,22 @@ static void drop_hop(struct weir__hop *hop, struct weir__device *device) {
     weir__host_memory_clean_up(&hop->slots);
 }
 
+static void end_stream(struct weir__device *device, struct weir_stream *stream) {
+    if (stream != NULL && device->calls->enter(device) == WEIR_OK)
+        (void)device->calls->stream_finish(stream);
+}
+
+void weir__streams_end(struct weir__worker *worker) {
+    struct weir__copy_stream *lists[] = {worker->copy_streams, worker->rank_streams};
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        for (struct weir__copy_stream *s = lists[l]; s != NULL; s = s->next) {
+            if (s->hop.device != NULL) end_stream(s->hop.device, s->hop.stream);
+            end_stream(s->device, s->stream);
+        }
+    }
+    end_stream(worker->device, worker->stream);
+}
+
 void weir__streams_clean_up(struct weir__worker *worker) {
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) {
         drop_signals(s->device, &s->signals);
