@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -415,7 +416,65 @@ static void test_copies_wait_for_each_other_only_in_hops(void) {
     CHECK(gpu == NULL || counts[1] > 0);
 }
 
-WEIR_TEST_SUITE(trace_gpu, TEST(recompute_runs_while_the_gradient_is_on_its_way),
+/* ---- a profiler's ranges ---- */
+
+static uint32_t count_ranges(const struct weir_fake_cuda_control *gpu) {
+    struct weir_fake_cuda_range range;
+    uint32_t count = 0;
+    while (gpu->range(count, &range)) count++;
+    return count;
+}
+
+/* How many ranges there are of an action of this name, each of which has ended, is in no other, and
+ * is on the thread of its worker. */
+static uint32_t count_named(const struct weir_fake_cuda_control *gpu, const char *name,
+                            int *thread) {
+    struct weir_fake_cuda_range range;
+    uint32_t found = 0;
+    for (uint64_t i = 0; gpu->range(i, &range); i++) {
+        if (strcmp(range.name, name) != 0) continue;
+        found++;
+        EXPECT(range.ended && range.depth == 0);
+        if (*thread == 0) *thread = range.thread;
+        EXPECT_EQ_INT(range.thread, *thread);
+    }
+    return found;
+}
+
+static void test_an_attached_profiler_sees_each_action_as_a_range(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:1", NULL};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    slow_stage = UINT32_MAX;
+    if (gpu == NULL) return;
+    CHECK(setenv("WEIR_NVTX", test_fake_cuda_path(), 1) == 0);
+    CHECK(open_pipe(gpu, devices, WEIR_FAKE_CUDA_RANDOM, false)); /* nobody is attached */
+    run_step();
+    weir_pipe_destroy(pipe_);
+    CHECK_EQ_UINT(count_ranges(gpu), 0);
+    CHECK(setenv("NVTX_INJECTION64_PATH", "/a/profiler.so", 1) == 0);
+    CHECK(open_pipe(gpu, devices, WEIR_FAKE_CUDA_RANDOM, false));
+    run_step();
+    const struct weir_table *table = pipe_->prepared[0]->table;
+    int threads[2] = {0};
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        for (uint32_t i = table->lines[w]; i < table->lines[w + 1]; i++) {
+            char name[24];
+            CHECK_EQ_UINT(
+                count_named(gpu, weir__action_text(&table->actions[i], name), &threads[w]), 1);
+        }
+    }
+    CHECK_EQ_UINT(count_ranges(gpu), table->action_count);
+    CHECK(threads[0] != threads[1]);
+    weir_pipe_destroy(pipe_);
+    CHECK(setenv("WEIR_NVTX", "/none/nvtx.so", 1) == 0); /* runs all the same */
+    CHECK(open_pipe(gpu, devices, WEIR_FAKE_CUDA_RANDOM, false));
+    run_step();
+    weir_pipe_destroy(pipe_);
+    engine_gpu_expect_clean(gpu);
+}
+
+WEIR_TEST_SUITE(trace_gpu, TEST(an_attached_profiler_sees_each_action_as_a_range),
+                TEST(recompute_runs_while_the_gradient_is_on_its_way),
                 TEST(a_cpu_recomputes_while_its_gradient_is_copied),
                 TEST(a_wait_for_a_copy_says_so), TEST(no_step_asks_for_its_own_stamps),
                 TEST(several_readers_stamp_a_step_once),

@@ -146,6 +146,7 @@ static void begin(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     fake.version = 13000;
     fake.memory_bytes = UINT64_C(1) << 30;
     fake.bad_plans = 0;
+    fake.nvtx_range_count = 0;
     fake.clock_rate = 1.0;
     fake.clock_ahead_ns = 0;
     for (uint32_t g = 0; g < WEIR_FAKE_CUDA_GPUS_MAX; g++) {
@@ -406,6 +407,14 @@ static uint64_t control_nccl_given(void) {
     return given;
 }
 
+static bool control_range(uint64_t index, struct weir_fake_cuda_range *range) {
+    fake_lock();
+    bool there = index < fake.nvtx_range_count;
+    if (there) *range = fake.nvtx_ranges[index];
+    fake_unlock();
+    return there;
+}
+
 static void control_bad_plans(uint32_t count) {
     fake_lock();
     fake.bad_plans = count;
@@ -450,6 +459,7 @@ const struct weir_fake_cuda_control weir_fake_cuda_control = {
     .go_on = control_go_on,
     .nccl_lose = control_nccl_lose,
     .nccl_given = control_nccl_given,
+    .range = control_range,
     .bad_plans = control_bad_plans,
     .add_kernels = control_add_kernels,
 };

@@ -106,6 +106,13 @@ struct weir_fake_cuda_entry {
     size_t bytes;
 };
 
+/** A range that somebody pushed by NVTX. */
+struct weir_fake_cuda_range {
+    char name[32];
+    int thread, depth; /**< gettid; how many were around it */
+    bool ended;
+};
+
 /** For a launch without a table: `arguments` is a copy of what was given. */
 typedef void weir_fake_cuda_fn(const void *arguments);
 
@@ -164,6 +171,9 @@ struct weir_fake_cuda_control {
      * off. How many messages were given so far. */
     void (*nccl_lose)(uint64_t k);
     uint64_t (*nccl_given)(void);
+    /** NVTX's range `index` (from 0) since the reset, in the order of their beginnings; false if
+     * there is none. */
+    bool (*range)(uint64_t index, struct weir_fake_cuda_range *range);
     /** Of the fake libraries' convolutions and attention, `count` that are made from now on do not
      * run: the library itself says so, each time. Their next ones do. */
     void (*bad_plans)(uint32_t count);

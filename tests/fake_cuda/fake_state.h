@@ -21,6 +21,7 @@
 
 enum {
     FAKE_ENTRIES_MAX = 1 << 20,
+    FAKE_RANGES_MAX = 4096,
     FAKE_ARGUMENT_BYTES_MAX = 4096, /* as CUDA's */
     FAKE_QUARANTINE_BYTES = 64 << 20
 };
@@ -140,6 +141,8 @@ struct fake_state {
     enum weir_fake_cuda_order order;
     int version;
     uint64_t memory_bytes;
+    struct weir_fake_cuda_range nvtx_ranges[FAKE_RANGES_MAX];
+    size_t nvtx_range_count;
     uint32_t bad_plans; /* of those to be made */
     double clock_rate;
     uint64_t clock_ahead_ns;

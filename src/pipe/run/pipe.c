@@ -333,6 +333,10 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         return status;
     }
     log_ways(pipe);
+    if (!weir__nvtx_open(&pipe->nvtx) && options->log != NULL)
+        options->log(options->log_context,
+                     "a profiler is attached, but no library makes ranges for it: install CUDA's "
+                     "NVTX (libnvtx3interop.so.1), or name its file in WEIR_NVTX");
     *out = pipe;
     return WEIR_OK;
 }
@@ -392,6 +396,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
+    weir__nvtx_close(&pipe->nvtx);
     weir__ranks_clean_up(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
     if (pipe->history.stamping != NULL) pthread_mutex_destroy(pipe->history.stamping);

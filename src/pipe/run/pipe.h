@@ -12,6 +12,7 @@
 #define WEIR_PIPE_H
 
 #include "device/device.h"
+#include "device/nvtx.h"
 #include "pipe/lower/prepared.h"
 #include "place/place.h"
 
@@ -218,6 +219,7 @@ struct weir_pipe {
     uint32_t worker_count;
     struct weir__device *host; /**< the CPU; where some device runs behind its host */
     struct weir_plan plan;
+    struct weir__nvtx nvtx;    /**< a profiler's ranges */
     struct weir__ranks *ranks; /**< NULL: all workers are here */
     bool any_norm;
     bool spins; /**< every worker has a core of its own */

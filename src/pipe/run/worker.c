@@ -291,7 +291,7 @@ static bool give_ahead(struct weir__run *run, const struct weir__call *next, uin
 }
 
 /* The copies, the callback, which the watchdog sees as busy, and the signal behind it. */
-static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index, uint64_t *start) {
+static int do_call(struct weir__run *run, uint32_t action, uint32_t line_index, uint64_t *start) {
     const struct weir__call *call = &run->plan->calls[action];
     struct weir__worker *worker = run->worker;
     int status = make_copies(run, call);
@@ -303,6 +303,17 @@ static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index,
     atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
     if (status != WEIR_OK) return status;
     return weir__run_signal(run, line_index);
+}
+
+/* The same as a range of a profiler, if there is one. */
+static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index, uint64_t *start) {
+    const struct weir__nvtx *nvtx = &run->pipe->nvtx;
+    char name[24];
+    if (nvtx->library == NULL) return do_call(run, action, line_index, start);
+    (void)nvtx->push(weir__action_text(&run->plan->calls[action].action, name));
+    int status = do_call(run, action, line_index, start);
+    (void)nvtx->pop();
+    return status;
 }
 
 /* False: the step is over for this worker. */
