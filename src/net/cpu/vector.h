@@ -71,6 +71,9 @@ typedef int64_t vlong8 __attribute__((vector_size(64)));
 #define V_UNROLL _Pragma("GCC unroll 32")
 #endif
 
+/** Hides what is known of a pointer from the compiler. */
+#define V_OPAQUE(pointer) __asm__("" : "+r"(pointer))
+
 #define VECTOR_INLINE static inline __attribute__((always_inline, unused))
 
 /** The upper half of a float's bits. */
@@ -128,6 +131,14 @@ VECTOR_INLINE void v_store_some_f32(float *to, vfloat v, int64_t count) {
     if (count == LANES) v_store_f32(to, v);
     for (int64_t i = 0; i < count % LANES; i++) to[i] = v[i];
 #endif
+}
+
+/** As memcpy of `count` floats, in the level's own vectors: for the pieces of some lines that
+ * products gather, of which a call would be half the time. */
+VECTOR_INLINE void v_copy(float *to, const float *from, int64_t count) {
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) v_store_f32(to + i, v_load_f32(from + i));
+    if (i < count) v_store_some_f32(to + i, v_load_some_f32(from + i, count - i), count - i);
 }
 
 VECTOR_INLINE float v_load_one_f32(const float *from) {

@@ -188,18 +188,18 @@ static int64_t strip_row(const struct weir__conv_walk *walk) {
 /** A tile by way of one whose rows are neighbours. */
 static void multiply_tile(const struct pixel_strip *strip, const struct weir__panel *given,
                           int64_t first, int64_t column) {
-    float c[WEIR__TILE_ROWS * WEIR__TILE_COLUMNS] = {0};
+    float c[WEIR__TILE_ROWS * WEIR__TILE_COLUMNS];
     struct weir__panel panel = *given;
     int64_t columns = least(strip->block->columns - column, WEIR__TILE_COLUMNS);
-    size_t bytes = (size_t)columns * sizeof *c;
+    if (columns < WEIR__TILE_COLUMNS) memset(c, 0, sizeof c);
     panel.a += first * panel.a_row;
     panel.c = c;
     panel.rows = least(strip->count - first, WEIR__TILE_ROWS);
     for (int64_t r = 0; r < panel.rows; r++)
-        memcpy(c + r * WEIR__TILE_COLUMNS, strip->to[first + r] + column, bytes);
+        v_copy(c + r * WEIR__TILE_COLUMNS, strip->to[first + r] + column, columns);
     VECTOR_F32(panel_product)(&panel);
     for (int64_t r = 0; r < panel.rows; r++)
-        memcpy(strip->to[first + r] + column, c + r * WEIR__TILE_COLUMNS, bytes);
+        v_copy(strip->to[first + r] + column, c + r * WEIR__TILE_COLUMNS, columns);
 }
 
 /** All columns, and empties the strip. */
@@ -214,7 +214,7 @@ static void multiply_strip(struct pixel_strip *strip) {
                                 .depth = walk->depth,
                                 .mode = WEIR__PANEL_CHAIN};
     for (int64_t i = 0; i < strip->count; i++)
-        memcpy(strip->area + i * row, strip->from[i], (size_t)walk->depth * sizeof(float));
+        v_copy(strip->area + i * row, strip->from[i], walk->depth);
     for (int64_t j = 0; j < strip->block->columns; j += WEIR__TILE_COLUMNS) {
         panel.b = tile_weights(strip->conv, strip->block, strip->block->column + j) +
                   strip->tap * walk->depth * WEIR__TILE_COLUMNS;

@@ -129,13 +129,12 @@ int64_t VECTOR(conv_reach)(const struct weir__conv_axis *axis, int64_t pixels) {
 
 static void copy_pixels(const struct weir__conv_image *image, const float *from, int64_t pixels,
                         float *to) {
-    size_t bytes = (size_t)image->depth * sizeof *to;
     if (image->depth == image->channels) {
-        memcpy(to, from, (size_t)pixels * bytes);
+        v_copy(to, from, pixels * image->depth);
         return;
     }
     for (int64_t i = 0; i < pixels; i++)
-        memcpy(to + i * image->depth, from + i * image->channels, bytes);
+        v_copy(to + i * image->depth, from + i * image->channels, image->depth);
 }
 
 void VECTOR(conv_copy)(const struct weir__conv_image *image, struct weir__conv_range rows,

@@ -23,6 +23,11 @@ typedef float vregister __attribute__((vector_size(16)));
 #endif
 enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
 
+/* Rows of a that are not neighbours: an address may be a register and once or twice another, so
+ * every third row has a pointer that steps. Left to itself the compiler steps one pointer from row
+ * to row, a chain of additions that takes as long as the multiply-adds. */
+enum { ROWS_PER_BASE = 3, BASES = (TILE_ROWS + ROWS_PER_BASE - 1) / ROWS_PER_BASE };
+
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
 _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
 
@@ -94,16 +99,26 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
     const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
     const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
     const int64_t b_row = panel->b_row;
+    const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
+    const float *base[BASES];
+    V_UNROLL
+    for (int i = 0; i * per_base < rows; i++) base[i] = a + i * per_base * a_row;
     V_ROLLED
-    for (int64_t k = 0; k < panel->depth; k++, a += a_step, b += b_row) {
+    for (int64_t k = 0; k < panel->depth; k++, b += b_row) {
         vregister row[TILE_REGISTERS];
         V_UNROLL
         for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
         V_UNROLL
         for (int s = 0; s < rows * registers; s++) {
-            float number = a[s / registers * a_row];
+            int r = s / registers;
+            float number = base[r / per_base][r % per_base * a_row];
             sum[s] = columns < REGISTER_LANES ? multiply_add_8(number, row[0], sum[s])
                                               : multiply_add(number, row[s % registers], sum[s]);
+        }
+        V_UNROLL
+        for (int i = 0; i * per_base < rows; i++) {
+            base[i] += a_step;
+            V_OPAQUE(base[i]);
         }
     }
 }
