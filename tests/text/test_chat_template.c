@@ -154,5 +154,49 @@ static void test_what_is_no_known_template_is_refused(void) {
     close_family(&family);
 }
 
+/* Text of any bytes, with what a template looks for among them. */
+static size_t hostile(char text[64]) {
+    static const char *const parts[] = {
+        "<think>",      "</think>", "\n",   "<|im_end|>",      " ",
+        "\xE2\x80\xA8", "\xE3",     "\xC2", "<tool_response>", "e\xCC\x81"};
+    size_t bytes = 0;
+    for (uint64_t left = test_random_below(5); left > 0; left--) {
+        const char *part = parts[test_random_below(10)];
+        memcpy(text + bytes, part, strlen(part));
+        bytes += strlen(part);
+    }
+    if (bytes > 0 && test_random_below(2) == 0)
+        text[test_random_below(bytes)] = (char)test_random_below(256);
+    return bytes;
+}
+
+static void test_a_thousand_hostile_conversations_are_written(void) {
+    static const char *const names[] = {"qwen2.5", "qwen3", "smollm2"};
+    struct weir_error error = {0};
+    struct weir__io io = test_io(&error);
+    struct family family;
+    struct chat_tokens tokens = {0};
+    open_family(&family, "qwen");
+    for (int round = 0; round < 1000; round++) {
+        char text[6][64];
+        struct chat_message messages[6];
+        size_t count = 1 + test_random_below(6), replies = 0, ends = 0;
+        for (size_t i = 0; i < count; i++) {
+            size_t bytes = hostile(text[i]);
+            messages[i] =
+                (struct chat_message){(enum chat_role)test_random_below(3), text[i], bytes};
+            replies += messages[i].role == CHAT_ASSISTANT;
+        }
+        const struct chat_template *form = chat_template_named(names[round % 3]);
+        CHECK_OK(chat_encode(&io, form, family.encoder, messages, count, false, &tokens));
+        uint32_t end = tokenizer_find(family.tokenizer, chat_template_end(form));
+        for (size_t i = 0; i < tokens.count; i++) ends += tokens.learnt[i] && tokens.ids[i] == end;
+        EXPECT(ends >= replies && (replies > 0 || ends == 0));
+    }
+    chat_tokens_clean_up(&io, &tokens);
+    close_family(&family);
+}
+
 WEIR_TEST_SUITE(chat_template, TEST(conversations_have_the_numbers_of_transformers),
+                TEST(a_thousand_hostile_conversations_are_written),
                 TEST(what_is_no_known_template_is_refused))
