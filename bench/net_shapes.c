@@ -64,6 +64,7 @@ const struct net_kind net_kinds[] = {
     KIND(batch_norm_sums, BATCH),
     KIND(batch_norm_grad_input, BATCH),
     KIND(dropout2d, PIXELS),
+    KIND(scale, PLANE),
     KIND(leaky_relu, PLANE),
     KIND(leaky_relu_grad, PLANE),
     KIND(max_pool2d, POOL),
