@@ -15,11 +15,12 @@ enum { PROMPT = sizeof prompt - 1, BYTES = 256 };
 static const double temperature = 0.8;
 
 /* What is not text would upset a terminal. */
-static void print_byte(void *to, uint32_t text, uint32_t byte) {
+static bool print_byte(void *to, uint32_t text, uint32_t byte) {
     bool plain = (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t';
     (void)text;
     fputc(plain ? (int)byte : '?', to);
     fflush(to);
+    return false;
 }
 
 static int copy_parameter(struct weir_net *from, const struct weir_parameter *source,
