@@ -150,9 +150,9 @@ static int draw(struct chat *chat, struct generator_text *text) {
     reply_begin(&chat->reply);
     int status = generator_continue(&chat->generator, &run, text, 1, &chat->times, chat->error);
     chat->kept_count = text->read;
-    if (status == WEIR_OK) status = chat->failed;
-    if (status == WEIR_OK) status = reply_finish(&chat->reply, &more, &bytes);
     if (status != WEIR_OK) return status;
+    if (chat->failed != WEIR_OK) return chat->failed;
+    if ((status = reply_finish(&chat->reply, &more, &bytes)) != WEIR_OK) return status;
     show(chat, more, bytes);
     fputc('\n', chat->people.stream);
     fflush(chat->people.stream);

@@ -66,9 +66,9 @@ static int open_text(struct chat *chat) {
     int status = model_text_open(&chat->io, values->model.model, &chat->text);
     if (status != WEIR_OK) return status;
     status = model_text_choose(&chat->io, values->model.model, values->form, &chat->text);
-    if (status == WEIR_OK) status = text_encoder_new(chat->text.tokenizer, &chat->encoder);
-    if (status == WEIR_OK)
-        status = reply_init(&chat->io, &chat->text, stops->items, stops->count, &chat->reply);
+    if (status != WEIR_OK) return status;
+    if ((status = text_encoder_new(chat->text.tokenizer, &chat->encoder)) != WEIR_OK) return status;
+    status = reply_init(&chat->io, &chat->text, stops->items, stops->count, &chat->reply);
     if (status != WEIR_OK || system == NULL) return status;
     return chat_add(chat, CHAT_SYSTEM, system, strlen(system));
 }
@@ -103,7 +103,8 @@ static int begin(struct chat *chat) {
     check_values(chat);
     if (chat->faults->count > 0) return WEIR_ERR_CONFIG;
     int status = open_text(chat);
-    if (status == WEIR_OK) status = build_net(chat);
+    if (status != WEIR_OK) return status;
+    status = build_net(chat);
     if (status != WEIR_OK || chat->faults->count > 0) return status;
     uint32_t vocab = chat->generator.vocab;
     sampling_options_check_vocab(&chat->values->sampling, vocab, chat->faults);
@@ -163,11 +164,10 @@ static int print_summary(struct chat *chat) {
 /* A Ctrl-C while a reply comes ends the reply; everything else that came ends the conversation. */
 static int run(struct chat *chat) {
     bool found = false;
-    int status = chat_input_next(chat, &found);
-    while (status == WEIR_OK && found) {
-        status = answer(chat);
-        if (status == WEIR_OK) interrupt_take_back();
-        if (status == WEIR_OK) status = chat_input_next(chat, &found);
+    int status;
+    while ((status = chat_input_next(chat, &found)) == WEIR_OK && found) {
+        if ((status = answer(chat)) != WEIR_OK) return status;
+        interrupt_take_back();
     }
     if (status != WEIR_OK) return status;
     if (chat->people.terminal) fputc('\n', chat->people.stream); /* behind "> ", or "^C" */

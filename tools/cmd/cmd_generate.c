@@ -277,8 +277,8 @@ static int run(struct generate *g) {
         for (uint32_t i = 0; i < g->reply_count; i++) reply_begin(&g->replies[i]);
         status =
             generator_continue(&g->generator, &run, g->texts + done, count, &g->times, g->error);
-        if (status == WEIR_OK) status = g->failed;
         if (status != WEIR_OK) return status;
+        if (g->failed != WEIR_OK) return g->failed;
         status = generate_print_texts(g, done, count);
         done += count;
     }

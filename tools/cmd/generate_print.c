@@ -115,14 +115,14 @@ static int finish(struct generate *g, struct reply *reply) {
 }
 
 int generate_print_texts(struct generate *g, uint32_t first, uint32_t count) {
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         struct reply *reply = g->replies != NULL ? &g->replies[i] : NULL;
-        status = finish(g, reply);
-        if (status == WEIR_OK) print_text(g, first + i, reply);
-        if (status == WEIR_OK) status = write_text(g, first + i, reply);
+        int status = finish(g, reply);
+        if (status != WEIR_OK) return status;
+        print_text(g, first + i, reply);
+        if ((status = write_text(g, first + i, reply)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static double rate(uint64_t tokens, double seconds) {

@@ -228,7 +228,7 @@ static uint32_t rows_of_prompts(const struct generator *g, uint64_t left) {
 
 /* What is not read yet of texts, in the order of reading: of each all but the last token, text by
  * text, then the last ones. */
-struct reading {
+struct unread {
     uint32_t count; /* texts, whose numbers stand in `live` */
     uint32_t text;  /* of these, the next row's … */
     uint32_t place; /* … and where in it */
@@ -236,7 +236,7 @@ struct reading {
     bool lasts;     /* those that are left are the last ones */
 };
 
-static void begin_text(const struct session *s, struct reading *r, uint32_t text) {
+static void begin_text(const struct session *s, struct unread *r, uint32_t text) {
     const struct generator_text *texts = s->texts;
     const uint32_t *live = s->g->live;
     while (text < r->count && texts[live[text]].read + 1 == held(&texts[live[text]])) text++;
@@ -246,8 +246,8 @@ static void begin_text(const struct session *s, struct reading *r, uint32_t text
     if (r->lasts) r->text = 0;
 }
 
-static void begin_reading(const struct session *s, uint32_t count, struct reading *r) {
-    *r = (struct reading){.count = count};
+static void begin_reading(const struct session *s, uint32_t count, struct unread *r) {
+    *r = (struct unread){.count = count};
     for (uint32_t i = 0; i < count; i++) {
         const struct generator_text *text = &s->texts[s->g->live[i]];
         r->left += held(text) - text->read;
@@ -255,7 +255,7 @@ static void begin_reading(const struct session *s, uint32_t count, struct readin
     begin_text(s, r, 0);
 }
 
-static void read_row(const struct session *s, struct reading *r, uint32_t row) {
+static void read_row(const struct session *s, struct unread *r, uint32_t row) {
     uint32_t text = s->g->live[r->text], last = held(&s->texts[text]) - 1;
     set_row(s, row, text, r->lasts ? last : r->place);
     r->left--;
@@ -267,13 +267,13 @@ static void read_row(const struct session *s, struct reading *r, uint32_t row) {
 
 /* The contexts of `count` texts, whose numbers stand in `live`, and a token for each. */
 static int read_contexts(const struct session *s, uint32_t count, uint64_t *tokens) {
-    struct reading reading;
-    begin_reading(s, count, &reading);
-    while (reading.left > 0 && !stopped(s)) {
-        uint32_t rows = rows_of_prompts(s->g, reading.left);
-        uint64_t body = reading.left > count ? reading.left - count : 0;
+    struct unread unread;
+    begin_reading(s, count, &unread);
+    while (unread.left > 0 && !stopped(s)) {
+        uint32_t rows = rows_of_prompts(s->g, unread.left);
+        uint64_t body = unread.left > count ? unread.left - count : 0;
         uint32_t first = body < rows ? (uint32_t)body : rows;
-        for (uint32_t row = 0; row < rows; row++) read_row(s, &reading, row);
+        for (uint32_t row = 0; row < rows; row++) read_row(s, &unread, row);
         int status = step(s, rows, first);
         if (status == WEIR_OK && first < rows) status = draw_rows(s, rows);
         if (status != WEIR_OK) return status;

@@ -37,8 +37,8 @@ struct generator_text {
     uint32_t count;   /**< tokens in all, `prompt` at first */
     uint32_t first;   /**< the token at the context's beginning; at first those before it are what
                            the context has no place for, if any */
-    uint32_t read;    /**< tokens of the context whose keys and values are there, fewer than all; 0
-                           at first, more where a text of the same beginning had this one's number */
+    uint32_t read;    /**< tokens of the context whose keys and values are there, not all; 0
+                           at first, or those that the text of this number before began with */
     struct sampler_text identity;
     enum generator_end end; /**< GENERATOR_GOING at first */
 };

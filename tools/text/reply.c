@@ -75,10 +75,10 @@ int reply_put(struct reply *reply, uint32_t token, const char **text, size_t *by
         return WEIR_OK;
     }
     if (reply->decoder != NULL) status = text_decoder_put(reply->decoder, token, &piece, &count);
-    if (status == WEIR_ERR_NOT_FOUND) return WEIR_OK;
-    if (status == WEIR_OK) status = add(reply, piece, count);
-    if (status == WEIR_OK) tell(reply, false, text, bytes);
-    return status;
+    if (status != WEIR_OK) return status == WEIR_ERR_NOT_FOUND ? WEIR_OK : status;
+    if ((status = add(reply, piece, count)) != WEIR_OK) return status;
+    tell(reply, false, text, bytes);
+    return WEIR_OK;
 }
 
 int reply_finish(struct reply *reply, const char **text, size_t *bytes) {
@@ -88,7 +88,8 @@ int reply_finish(struct reply *reply, const char **text, size_t *bytes) {
     *text = "", *bytes = 0;
     if (reply->end == REPLY_STOP) return WEIR_OK;
     if (reply->decoder != NULL) status = text_decoder_end(reply->decoder, &rest, &count);
-    if (status == WEIR_OK) status = add(reply, rest, count);
-    if (status == WEIR_OK) tell(reply, true, text, bytes);
-    return status;
+    if (status != WEIR_OK) return status;
+    if ((status = add(reply, rest, count)) != WEIR_OK) return status;
+    tell(reply, true, text, bytes);
+    return WEIR_OK;
 }

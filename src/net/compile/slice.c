@@ -187,6 +187,7 @@ static bool keeps_tokens(const struct weir__node *node) {
 static int find_to_output(struct weir__graph *graph, struct weir__slices *slices) {
     struct marks marks;
     if (!graph->by_tokens) return WEIR_OK;
+    assert(graph->node_count == graph->forward_count);
     if (!take_marks(graph, &marks)) return WEIR_ERR_OUT_OF_MEMORY;
     need_stashes(graph, &marks);
     for (uint32_t i = 0; i < graph->forward_count; i++)

@@ -116,7 +116,7 @@ static int run_last_rows(const struct weir__program_run *run,
     struct weir__op_call last = *call;
     const void *in[WEIR__NODE_IN_MAX];
     void *out[WEIR__NODE_OUT_MAX];
-    assert(run->output_first < node.shape.rows);
+    assert(planned->row_units > 0 && run->output_first < node.shape.rows);
     node.shape.rows -= run->output_first;
     fewer.node = &node;
     if (fewer.units > 0) fewer.units -= (int64_t)first;

@@ -193,6 +193,7 @@ static int64_t output_first(const struct weir__net_stage *stage, const struct we
     const struct weir__net_step_state *step = task->user;
     if (!stage->last || step == NULL || step->output_first <= task->row_first) return 0;
     int64_t first = step->output_first - task->row_first;
+    assert(first > 0 && task->rows > 0);
     return first < task->rows ? first : task->rows;
 }
 
