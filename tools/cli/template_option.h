@@ -10,7 +10,7 @@
 #define TEMPLATE_OPTION(place)                                                                     \
     {                                                                                              \
         "template", ARG_CHOICE, (place),                                                           \
-            "how the model reads conversations; auto: as the --model folder's chat template, "    \
+            "how the model reads conversations; auto: as the --model folder's chat template, "     \
             "where it is a published one that is known",                                           \
             .fallback = "auto", .choices = model_text_templates                                    \
     }

@@ -116,8 +116,9 @@ static uint32_t find_separator(const struct model_text *text) {
 int model_text_open(const struct weir__io *io, const char *folder, struct model_text *text) {
     *text = (struct model_text){.begin = TOKENIZER_NONE, .separator = TOKENIZER_NONE};
     int status = take_file(io, folder, "generation_config.json", text);
-    if (status == WEIR_OK) status = take_file(io, folder, "config.json", text);
-    if (status == WEIR_OK) status = tokenizer_open(io, folder, &text->tokenizer);
+    if (status != WEIR_OK) return status;
+    if ((status = take_file(io, folder, "config.json", text)) != WEIR_OK) return status;
+    status = tokenizer_open(io, folder, &text->tokenizer);
     if (status == WEIR_OK) text->separator = find_separator(text);
     return status;
 }
@@ -130,8 +131,8 @@ int model_text_choose(const struct weir__io *io, const char *folder, uint32_t na
         status = chat_template_find(io, folder, &form);
     else
         form = chat_template_named(model_text_templates[name]);
-    if (status == WEIR_OK) status = chat_template_check(io, form, text->tokenizer);
     if (status != WEIR_OK) return status;
+    if ((status = chat_template_check(io, form, text->tokenizer)) != WEIR_OK) return status;
     text->form = form;
     add_end(text, tokenizer_find(text->tokenizer, chat_template_end(form)));
     return WEIR_OK;

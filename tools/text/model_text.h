@@ -8,8 +8,8 @@
  *   struct model_text text = {0};
  *   int status = model_text_open(&io, "model", &text);
  *   if (status == WEIR_OK) status = model_text_choose(&io, "model", values.template, &text);
- *   // text_encoder_new(text.tokenizer, …), chat_encode(&io, text.form, …), model_text_ends(&text, …)
- *   model_text_close(&text);
+ *   // text_encoder_new(text.tokenizer, …), chat_encode(&io, text.form, …), model_text_ends(&text,
+ * …) model_text_close(&text);
  * @endcode
  *
  * Nothing here blocks but the reading of files. Messages are in io->error; they name the file.
