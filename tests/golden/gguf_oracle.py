@@ -108,9 +108,9 @@ def differences(own, other):
             found.append(f"{name}: other bytes")
     ours, theirs = facts(own), facts(other)
     for key in theirs:
-        if not key.startswith(OWN) and key not in ours:
+        if not key.startswith(OWN) and key not in ours and theirs[key] is not False:
             found.append(f"no {key}, which is {theirs[key]}")
-        elif not key.startswith(OWN) and ours[key] != theirs[key]:
+        elif not key.startswith(OWN) and ours.get(key, False) != theirs[key]:
             found.append(f"{key} is {str(ours[key])[:200]}, not {str(theirs[key])[:200]}")
     return found
 
