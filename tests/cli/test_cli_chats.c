@@ -126,6 +126,11 @@ static void test_the_loss_is_weighted_over_the_mini_batch(void) {
     double loss = LOSS("--batch 1");
     EXPECT_NEAR(LOSS("--batch 5 --chunks 2"), loss, 1e-6 * loss);
     EXPECT_NEAR(LOSS("--batch 32 --chunks 4 --stages 2"), loss, 1e-6 * loss);
+    /* the first update is of the same rows, before anything is learnt */
+    CLI_CODE_IN(folder, &run, 0,
+                TRAIN TEMPLATE "--data chats.jsonl --eval-data chats.jsonl --batch 13 --chunks 4 "
+                               "--steps 1 --eval-batches 1 --sample 0 --json all");
+    EXPECT_NEAR(cli_loss_of_line(folder, "all", 0), loss, 1e-6 * loss);
 #define STEPS TRAIN TEMPLATE "--data chats.jsonl --steps 3 --lr 0.01 --eval-batches 1 --sample 0 "
     CLI_CODE_IN(folder, &run, 0, STEPS "--batch 4 --json whole");
     CLI_CODE_IN(folder, &run, 0, STEPS "--batch 2 --accumulate 2 --json halves");
