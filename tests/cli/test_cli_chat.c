@@ -7,6 +7,7 @@
  */
 #include "cli/cli_talker.h"
 #include "cli/cli_terminal.h"
+#include "io/io_faults.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -247,14 +248,19 @@ static void test_what_cannot_chat_is_refused(void) {
         {CHAT " --load none", "--load none: No such file or directory"},
         {CHAT " --json none/j", "--json none/j: its folder"},
     };
+    static const char config[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"add_bos_token\": false}";
     const char *folder = make_talker(SAYS, "<|im_end|>", 500);
+    char path[512];
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         CLI_CODE_IN(folder, &run, 2, "%s </dev/null", refusals[i].arguments);
         EXPECT_CONTAINS(run.output, refusals[i].message);
     }
     CLI_CODE_IN(folder, &run, 1, "chat --model model </dev/null"); /* it has no template */
-    EXPECT_CONTAINS(run.output, "weir: chat: ");
-    EXPECT_CONTAINS(run.output, "template");
+    EXPECT_CONTAINS(run.output, "has neither chat_template.jinja nor tokenizer_config.json: name");
+    io_make_file(folder, "model/tokenizer_config.json", config, sizeof config - 1, path);
+    CLI_CODE_IN(folder, &run, 1, "chat --model model </dev/null");
+    EXPECT_CONTAINS(run.output, "has no one chat_template: name one by --template");
 }
 
 WEIR_TEST_SUITE(cli_chat, TEST(each_line_has_a_reply), TEST(what_is_known_is_not_read_again),
