@@ -169,9 +169,7 @@ struct weir__op_shape net_shape(const struct net_kind *kind, enum weir_dtype dty
     case NET_TABLE:
     case NET_PLACES: set_matrix(&shape, tokens, sizes->width); break;
     case NET_CLASSES: set_matrix(&shape, tokens, sizes->vocabulary); break;
-    case NET_BATCH:
-        shape.eps = BATCH_EPS;
-        shape.adds = shape.activates = true; /* fall through */
+    case NET_BATCH: shape.eps = BATCH_EPS; shape.adds = shape.activates = true; /* fall through */
     case NET_PIXELS: set_matrix(&shape, pixels, sizes->channels); break;
     case NET_PLANE: shape.width = pixels * sizes->channels; break;
     case NET_MASK: shape.width = pixels; break;

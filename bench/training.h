@@ -19,7 +19,7 @@ struct training_job {
     uint32_t rows;
     uint32_t unit;   /**< layers that a cut is shifted by */
     uint32_t chunks; /**< that the planner is given; 0: train's default */
-    bool adamw;    /**< with GPT-2's numbers and clipping; else SGD */
+    bool adamw;      /**< with GPT-2's numbers and clipping; else SGD */
     struct weir_gpt_options gpt;
     struct weir_unet_options unet;           /**< depth 0: it is another one */
     struct weir_resnet_options resnet;       /**< classes 0: it is another one */

@@ -99,8 +99,7 @@ static struct training_shape shape_of(const struct training_job *job,
 
 struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job,
                                              const char *const *given) {
-    const struct training_shape plain = {
-        .stages = 1, .workers = 1, .chunks = planned_chunks(job)};
+    const struct training_shape plain = {.stages = 1, .workers = 1, .chunks = planned_chunks(job)};
     const struct search_how how = {.keeps_chunks = true, .workers = true};
     struct weir_net_options net = training_options(job, &plain);
     struct search search = {.planner = NULL};

@@ -347,7 +347,7 @@ struct weir__op_shape {
     bool packed;   /**< embedding, rope, grouped_attention: rows hold several documents */
     bool tracks;   /**< batch_norm: the running numbers are there */
     bool adds, activates; /**< batch_norm_act */
-    bool plain;    /**< batch_norm_statistics: they move with each micro-batch */
+    bool plain;           /**< batch_norm_statistics: they move with each micro-batch */
     double eps;
     double momentum;  /**< batch_norm_statistics, plain; < 0: cumulative */
     double p;         /**< dropout */

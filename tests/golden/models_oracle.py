@@ -333,7 +333,7 @@ def step(kind, net, data, chunks):
     dtype = next(iter(net.parameters.values())).dtype
     x = data["input"]
     if x.is_floating_point():
-        x = x.to(dtype).requires_grad_()
+        x = x.detach().to(dtype, copy=True).requires_grad_()
     outputs, total = [], 0.0
     for xs, target in zip(x.chunk(chunks), data["target"].chunk(chunks)):
         outputs.append(net.forward(net, xs))

@@ -113,11 +113,9 @@ static void batch_act(struct chain *chain, struct kernel_results *wanted) {
     double *const *out = run_part(chain, WEIR__OP_batch_norm, shape, norm, 5);
     const double *terms[] = {out[0], in[5]};
     for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
-    if (shape.adds)
-        wanted->out[0] = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
+    if (shape.adds) wanted->out[0] = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
     const double *sum = wanted->out[0];
-    if (shape.activates)
-        wanted->out[0] = run_part(chain, WEIR__OP_relu, flat(shape), &sum, 1)[0];
+    if (shape.activates) wanted->out[0] = run_part(chain, WEIR__OP_relu, flat(shape), &sum, 1)[0];
 }
 
 static void batch_act_sums(struct chain *chain, struct kernel_results *wanted) {

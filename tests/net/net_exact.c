@@ -170,15 +170,14 @@ static int run_norm_act_grad(const struct weir__op_call *call) {
 static int run_batch_act(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     void *y = call->out[0], *normal = image_of(call);
-    int status =
-        run_part(call, WEIR__OP_batch_norm, call->in, (void *[]){normal, call->out[1], call->out[2]});
+    int status = run_part(call, WEIR__OP_batch_norm, call->in,
+                          (void *[]){normal, call->out[1], call->out[2]});
     const void *last = normal;
     if (status == WEIR_OK && shape->adds) {
         status = run_part(call, WEIR__OP_add, (const void *[]){normal, call->in[5]}, &y);
         last = y;
     }
-    if (status == WEIR_OK && shape->activates)
-        status = run_part(call, WEIR__OP_relu, &last, &y);
+    if (status == WEIR_OK && shape->activates) status = run_part(call, WEIR__OP_relu, &last, &y);
     free(normal);
     return status;
 }

@@ -124,9 +124,8 @@ static void contribute(struct weir_builder *builder, const struct weir__node *no
     struct weir_value *sum = channel_numbers(builder, sums);
     struct weir_value *product = channel_numbers(builder, sums);
     if (weir__wants_grad(x)) {
-        struct weir__node *dx =
-            WEIR__EMIT_LIKE(builder, batch_norm_grad_input, node, dy, x, node->out[1], node->out[2],
-                            sum, product, weight);
+        struct weir__node *dx = WEIR__EMIT_LIKE(builder, batch_norm_grad_input, node, dy, x,
+                                                node->out[1], node->out[2], sum, product, weight);
         weir__contribute(builder, x, weir__output_like(builder, dx, x));
     }
     if (!learns(node)) return;
