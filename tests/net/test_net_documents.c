@@ -224,7 +224,7 @@ static void test_a_packed_model_continues_texts_as_any_other(void) {
     EXPECT(plain[1][0] != plain[2][0]);
 }
 
-WEIR_TEST_SUITE(documents, TEST(packed_documents_have_the_numbers_of_rows_of_their_own),
+WEIR_TEST_SUITE(net_documents, TEST(packed_documents_have_the_numbers_of_rows_of_their_own),
                 TEST(a_document_that_cannot_be_fails_the_step),
                 TEST(other_tensors_are_no_documents),
                 TEST(a_packed_model_continues_texts_as_any_other))
