@@ -244,5 +244,6 @@ static void test_what_cannot_be_read_so_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(cli_chats, TEST(replies_are_learnt_and_nothing_else),
-                TEST(conversations_share_rows), TEST(the_loss_is_weighted_over_the_mini_batch), TEST(text_is_read_by_the_tokenizer),
-                TEST(samples_answer_a_question), TEST(what_cannot_be_read_so_is_refused))
+                TEST(conversations_share_rows), TEST(the_loss_is_weighted_over_the_mini_batch),
+                TEST(text_is_read_by_the_tokenizer), TEST(samples_answer_a_question),
+                TEST(what_cannot_be_read_so_is_refused))

@@ -540,11 +540,10 @@ static int read_row(const struct weir__dataset *dataset, const struct weir__io *
     size_t bytes = dataset->context * sizeof(int64_t);
     if (is_words(dataset)) {
         const struct weir__documents *documents = documents_of(dataset, part);
-        weir__documents_read(documents,
-                             weir__documents_part_row(documents, part == HELD_OUT, index),
-                             dataset->context, dataset->ignored,
-                             advance(input, row, dataset->packed ? 2 * bytes : bytes),
-                             advance(target, row, bytes));
+        weir__documents_read(
+            documents, weir__documents_part_row(documents, part == HELD_OUT, index),
+            dataset->context, dataset->ignored,
+            advance(input, row, dataset->packed ? 2 * bytes : bytes), advance(target, row, bytes));
         return WEIR_OK;
     }
     return weir__token_part_read(&dataset->tokens[part], io, dataset->context, dataset->vocabulary,
