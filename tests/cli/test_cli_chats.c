@@ -112,11 +112,8 @@ static double judged(const char *folder, const char *name) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     json_t *lines = cli_json_lines(path);
-    double loss = NAN;
-    size_t at;
-    json_t *line;
-    json_array_foreach(lines, at, line) if (json_object_get(line, "validation_loss") != NULL) loss =
-        cli_number(line, "validation_loss");
+    const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
+    double loss = cli_number(json_object_get(last, "summary"), "validation_loss");
     json_decref(lines);
     return loss;
 }
