@@ -125,9 +125,10 @@ static void test_conversations_share_rows(void) {
     make_chats(folder, "chats.jsonl", 40);
     make_chats(folder, "test.jsonl", 19);
 #define JUDGE TRAIN TEMPLATE "--data chats.jsonl --eval-data test.jsonl --steps 2 --sample 0 "
-    CLI_CODE_IN(folder, &run, 0, JUDGE "--batch 4 --lr 0 --no-pack --json alone");
+#define ALL "--batch 1 --eval-batches 99 "
+    CLI_CODE_IN(folder, &run, 0, JUDGE ALL "--lr 0 --no-pack --json alone");
     EXPECT_CONTAINS(run.output, "40 to train on, 19 held out");
-    CLI_CODE_IN(folder, &run, 0, JUDGE "--batch 4 --lr 0 --json packed");
+    CLI_CODE_IN(folder, &run, 0, JUDGE ALL "--lr 0 --json packed");
     EXPECT(strstr(run.output, "40 to train on") == NULL);
     double loss = judged(folder, "alone");
     EXPECT(loss > 4);
