@@ -109,7 +109,7 @@ struct weir_decoder_options {
     double rope_low, rope_high;
     uint32_t rope_original; /**< > 0: stretched as Llama 3.1's: in full where a turn takes more than
                                  original / low tokens, not where less than original / high */
-    bool packed; /**< rows hold several documents */
+    bool packed;            /**< rows hold several documents */
 };
 #define WEIR_DECODER_OPTIONS_INIT                                                                  \
     { .eps = 1e-6, .rope_theta = 10000, .rope_factor = 1, .rope_low = 1, .rope_high = 4 }

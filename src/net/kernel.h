@@ -85,8 +85,8 @@
  * - attention_grad: dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
  * - grouped_attention: q (R, T, C), k, v (R, T, D), D = kv_heads * C / heads, documents if packed
  *   -> y (R, T, C), lse (R, heads, T): each of kv_heads' keys and values serves heads / kv_heads
- *   heads in turn (GQA: Ainslie et al., 2023). A query sees the keys up to its own, with `reach` > 0
- *   the last `reach` of them alone. All else as attention: with kv_heads = heads the same bits.
+ *   heads in turn (GQA: Ainslie et al., 2023). A query sees the keys up to its own, with `reach` >
+ * 0 the last `reach` of them alone. All else as attention: with kv_heads = heads the same bits.
  *   grouped_attention_grad: dy (R, T, C), q, k, v, y, lse, documents if packed -> dq (R, T, C), dk,
  *   dv (R, T, D)
  * - rope: x (R, T, C), documents if packed -> y: rotary position embedding (Su et al., 2021) in

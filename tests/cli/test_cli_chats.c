@@ -84,7 +84,7 @@ static void test_replies_are_learnt_and_nothing_else(void) {
     double before = loss_of(folder, "--model model --load model --data test.jsonl " TEMPLATE, NULL);
     EXPECT(before > 4);
     CLI_CODE_IN(folder, &run, 0,
-                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 "
+                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 --no-pack "
                                "--sample 0 --save-weights w.safetensors");
     EXPECT_CONTAINS(run.output, "40 conversations by the template qwen2.5");
     EXPECT_CONTAINS(run.output, "36 to train on, 4 held out");
@@ -106,6 +106,36 @@ static void test_replies_are_learnt_and_nothing_else(void) {
     /* what was asked is not what it learnt */
     write_file(folder, "text", "what is 123456 and no more than that");
     EXPECT(loss_of(folder, "--model model --load w.safetensors --data text", NULL) > 3);
+}
+
+static double judged(const char *folder, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    json_t *lines = cli_json_lines(path);
+    const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
+    double loss = cli_number(json_object_get(last, "summary"), "validation_loss");
+    json_decref(lines);
+    return loss;
+}
+
+/* What is held out is judged the same, in fewer rows; so are those that are trained on, in any
+ * number of stages. */
+static void test_conversations_share_rows(void) {
+    const char *folder = make_folder();
+    make_chats(folder, "chats.jsonl", 40);
+    make_chats(folder, "test.jsonl", 19);
+#define JUDGE TRAIN TEMPLATE "--data chats.jsonl --eval-data test.jsonl --steps 2 --sample 0 "
+#define ALL "--batch 1 --eval-batches 99 "
+    CLI_CODE_IN(folder, &run, 0, JUDGE ALL "--lr 0 --no-pack --json alone");
+    EXPECT_CONTAINS(run.output, "40 to train on, 19 held out");
+    CLI_CODE_IN(folder, &run, 0, JUDGE ALL "--lr 0 --json packed");
+    EXPECT(strstr(run.output, "40 to train on") == NULL);
+    double loss = judged(folder, "alone");
+    EXPECT(loss > 4);
+    EXPECT_NEAR(judged(folder, "packed"), loss, 1e-6 * loss);
+    CLI_CODE_IN(folder, &run, 0, JUDGE "--batch 3 --chunks 3 --lr 0.01 --save one");
+    CLI_CODE_IN(folder, &run, 0, JUDGE "--batch 3 --chunks 3 --lr 0.01 --stages 3 --save three");
+    EXPECT(cli_do(folder, "cmp one three"));
 }
 
 /* Replies of all lengths: a mean of means would give another number. */
@@ -217,5 +247,6 @@ static void test_what_cannot_be_read_so_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(cli_chats, TEST(replies_are_learnt_and_nothing_else),
-                TEST(the_loss_is_weighted_over_the_mini_batch), TEST(text_is_read_by_the_tokenizer),
-                TEST(samples_answer_a_question), TEST(what_cannot_be_read_so_is_refused))
+                TEST(conversations_share_rows), TEST(the_loss_is_weighted_over_the_mini_batch),
+                TEST(text_is_read_by_the_tokenizer), TEST(samples_answer_a_question),
+                TEST(what_cannot_be_read_so_is_refused))

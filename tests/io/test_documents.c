@@ -147,6 +147,29 @@ static void test_several_passages_of_a_row_stand_one_behind_the_other(void) {
     weir__documents_clean_up(&documents);
 }
 
+/* First fit: 5 places, 4, 3, 1, 8. What fills a row up begins anew, too. */
+static void test_packed_passages_share_rows_and_say_where_they_begin(void) {
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__documents documents = {.packed = true};
+    static const int64_t inputs[3][2 * CONTEXT] = {
+        {100, 101, 102, 103, 104, 300, 301, 302, 0, 0, 0, 0, 0, 5, 5, 5},
+        {200, 201, 202, 203, 400, 0, 0, 0, 0, 0, 0, 0, 4, 5, 5, 5},
+        {500, 501, 502, 503, 504, 505, 506, 507, 0, 0, 0, 0, 0, 0, 0, 0}};
+    int64_t input[2 * CONTEXT], target[CONTEXT];
+    static const uint32_t counts[] = {6, 5, 4, 2, 9};
+    for (uint32_t d = 0; d < WEIR__COUNT_OF(counts); d++)
+        add_document(&documents, d + 1, counts[d]);
+    CHECK_OK(weir__documents_plan(&io, &documents, CONTEXT));
+    CHECK_EQ_UINT(documents.row_count, 3);
+    for (uint64_t r = 0; r < 3; r++) {
+        weir__documents_read(&documents, r, CONTEXT, -9, input, target);
+        EXPECT_EQ_BYTES(input, inputs[r], sizeof(input));
+    }
+    weir__documents_read(&documents, 1, CONTEXT, -9, NULL, target);
+    EXPECT(target[3] == 204 && target[4] == 401 && target[5] == -9);
+    weir__documents_clean_up(&documents);
+}
+
 static void test_every_row_is_of_one_part(void) {
     for (uint64_t rows = 2; rows < 50; rows++) {
         struct weir__documents documents = {.row_count = rows};
@@ -271,6 +294,7 @@ static void test_text_is_documents_and_too_little_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(documents, TEST(rows_are_those_of_a_collator_in_python),
+                TEST(packed_passages_share_rows_and_say_where_they_begin),
                 TEST(several_passages_of_a_row_stand_one_behind_the_other),
                 TEST(every_row_is_of_one_part), TEST(a_pass_visits_every_conversation_once),
                 TEST(parts_are_told_by_names_and_options),

@@ -484,14 +484,14 @@ double kernel_largest(const struct kernel_results *results, int output, double l
 
 static void describe(const struct weir__op_shape *shape, char *text, size_t capacity) {
     const struct weir__window *window = &shape->window;
-    int used =
-        snprintf(text, capacity,
-                 "%s rows %lld tokens %lld in %lld out %lld width %lld heads %lld table %lld%s%s%s%s",
-                 weir__op_name(shape->op), (long long)shape->rows, (long long)shape->tokens,
-                 (long long)shape->in, (long long)shape->out, (long long)shape->width,
-                 (long long)shape->heads, (long long)shape->table, shape->has_bias ? " bias" : "",
-                 shape->weight_in_out ? " in_out" : "", shape->gelu_tanh ? " tanh" : "",
-                 shape->packed ? " packed" : "");
+    int used = snprintf(
+        text, capacity,
+        "%s rows %lld tokens %lld in %lld out %lld width %lld heads %lld table %lld%s%s%s%s",
+        weir__op_name(shape->op), (long long)shape->rows, (long long)shape->tokens,
+        (long long)shape->in, (long long)shape->out, (long long)shape->width,
+        (long long)shape->heads, (long long)shape->table, shape->has_bias ? " bias" : "",
+        shape->weight_in_out ? " in_out" : "", shape->gelu_tanh ? " tanh" : "",
+        shape->packed ? " packed" : "");
     if (window->in.height == 0) return;
     snprintf(text + used, capacity - (size_t)used,
              " from %lldx%lld to %lldx%lld, kernel %lldx%lld stride %lldx%lld padding %lldx%lld "

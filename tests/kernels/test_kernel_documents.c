@@ -12,10 +12,9 @@
 
 enum { CASES = 12 };
 
-static const enum kernel_backend backends[] = {KERNEL_F64,          KERNEL_F32,
-                                               KERNEL_LEVEL_1,      KERNEL_LEVEL_2,
-                                               KERNEL_VECTOR,       KERNEL_LEVEL_1_BF16,
-                                               KERNEL_LEVEL_2_BF16, KERNEL_LEVEL_4_BF16};
+static const enum kernel_backend backends[] = {
+    KERNEL_F64,    KERNEL_F32,          KERNEL_LEVEL_1,      KERNEL_LEVEL_2,
+    KERNEL_VECTOR, KERNEL_LEVEL_1_BF16, KERNEL_LEVEL_2_BF16, KERNEL_LEVEL_4_BF16};
 
 /** A document of a micro-batch: `count` tokens of `row`, from `first` on. */
 struct document {
@@ -51,8 +50,8 @@ static void compare_document(const struct kernel_case *test, const struct kernel
     kernel_case_empty(&alone, &shape);
     for (int i = 0; i < KERNEL_INS; i++)
         if (alone.in[i] != NULL)
-            take(&test->shape, document, &test->operands.in[i],
-                 is_by_heads(shape.op, false, i), test->in[i], alone.in[i]);
+            take(&test->shape, document, &test->operands.in[i], is_by_heads(shape.op, false, i),
+                 test->in[i], alone.in[i]);
     EXPECT_STATUS(kernel_run(&alone, backend, 0, &wanted), WEIR_OK);
     kernel_results_init(&got, &alone);
     for (int i = 0; i < KERNEL_OUTS; i++)
@@ -93,9 +92,9 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
 }
 
 static void test_documents_are_computed_as_rows_of_their_own(void) {
-    static const enum weir__op_code ops[] = {
-        WEIR__OP_grouped_attention, WEIR__OP_grouped_attention_grad, WEIR__OP_rope,
-        WEIR__OP_rope_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_grouped_attention,
+                                             WEIR__OP_grouped_attention_grad, WEIR__OP_rope,
+                                             WEIR__OP_rope_grad};
     for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++)
         for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)
             for (int i = 0; i < CASES && !test_has_failed(); i++) compare(ops[o], backends[b]);

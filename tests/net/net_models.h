@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/** Random small models for tests of the net library: chains of pointwise layers, GPTs, decoders, and
- * image nets, with skips that nest, cross, and have many readers. Failures go to the harness. */
+/** Random small models for tests of the net library: chains of pointwise layers, GPTs, decoders,
+ * and image nets, with skips that nest, cross, and have many readers. Failures go to the harness.
+ */
 #ifndef WEIR_TESTS_NET_MODELS_H
 #define WEIR_TESTS_NET_MODELS_H
 

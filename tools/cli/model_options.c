@@ -285,12 +285,12 @@ static int build_file(const struct model_options *options, const struct args *ar
 static int build_decoder(const struct model_options *options, const struct args *args,
                          const struct model_data *data, struct weir_faults *faults,
                          struct weir_model **model) {
-    (void)data;
     uint32_t most;
     struct weir_decoder_options decoder;
     int status = decoder_config_read(options->model, &decoder, &most, faults);
     if (status != WEIR_OK) return status;
     decoder.context = options->context;
+    decoder.packed = data != NULL && data->packed;
     if (decoder.context > most && !args_given(args, "context")) decoder.context = most;
     if (decoder.context > most) {
         weir_faults_add(faults,

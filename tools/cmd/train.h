@@ -43,7 +43,7 @@ struct train_values {
     uint32_t eval_batches, sample, keep;
     uint32_t form; /**< --template */
     struct arg_words sample_prompts;
-    bool keep_best, quiet;
+    bool keep_best, quiet, no_pack;
     uint32_t load_strict; /**< true, false */
     const char *save, *load, *resume, *save_weights, *save_adapter, *trace, *report, *json,
         *log_dir;

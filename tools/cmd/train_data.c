@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* One is trained on, one is ready, one is being read. */
@@ -42,12 +43,21 @@ int train_data_open(struct train *t) {
     return task_open_data(&t->task, &text, &options, t->faults, t->error);
 }
 
+/* Conversations share rows, where workers are CPUs: GPUs' kernels take rows whole. */
+static bool packs(const struct train *t) {
+    const struct arg_texts *devices = &t->values->pipe.device;
+    bool chats = t->task.dataset != NULL && weir__dataset_kind(t->task.dataset) == WEIR__DATA_CHATS;
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (strcmp(devices->text + devices->begin[i], "cpu") != 0) return false;
+    return chats && !t->values->no_pack;
+}
+
 int train_data_build_model(struct train *t, const struct args *args) {
     struct weir_tensor input, target;
-    struct model_data data = {NULL, NULL};
+    struct model_data data = {.packed = packs(t)};
     if (t->task.dataset != NULL && weir__dataset_kind(t->task.dataset) == WEIR__DATA_ARRAYS) {
         weir__dataset_sample(t->task.dataset, &input, &target);
-        data = (struct model_data){&input, &target};
+        data = (struct model_data){.input = &input, .target = &target};
     }
     return model_options_build(&t->values->model, args, &data, t->faults, &t->model);
 }

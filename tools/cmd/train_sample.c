@@ -121,7 +121,7 @@ static int copy_parameters(struct weir_net *from, struct weir_net *to) {
 }
 
 static int build(const struct train *t, struct generator *generator, struct weir_faults *faults) {
-    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->task.input.shape[0],
+    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->task.target.shape[0],
                                         true};
     struct weir_attachment stage;
     int status = weir_pipe_attachment(weir_net_pipe(t->net), 0, &stage);

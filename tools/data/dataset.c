@@ -21,6 +21,7 @@ struct weir__dataset {
     enum weir__data_kind kind;
     struct weir__dataset_facts facts;
     uint32_t context;
+    bool packed; /* rows of words are shared: inputs are twice as long */
     int64_t vocabulary;
     struct weir__corpus text[PARTS]; /* the second only where it is another text */
     struct weir__token_part tokens[PARTS];
@@ -347,25 +348,30 @@ static int hash_tokens(const struct weir__token_part *part, const struct weir__i
 
 /* ---- binding ---- */
 
-static bool is_token_model(const struct weir__dataset_model *model) {
+/* Rows of tokens; or packed ones, [2, tokens], which words and conversations fill. */
+static bool is_token_model(const struct weir__dataset *dataset,
+                           const struct weir__dataset_model *model) {
     const struct weir_tensor *input = &model->input;
-    const struct weir_tensor *target = model->loss ? &model->target : input;
-    return input->dtype == WEIR_I64 && target->dtype == WEIR_I64 && input->rank == 1 &&
-           target->rank == 1 && input->shape[0] == target->shape[0] && input->shape[0] < UINT32_MAX;
+    bool packed = input->rank == 2 && input->shape[0] == 2 && is_words(dataset);
+    if (input->dtype != WEIR_I64 || (input->rank != 1 && !packed)) return false;
+    int64_t tokens = input->shape[packed ? 1 : 0];
+    bool targets = model->target.dtype == WEIR_I64 && model->target.rank == 1 &&
+                   model->target.shape[0] == tokens;
+    return (!model->loss || targets) && tokens < UINT32_MAX;
 }
 
 static int check_token_model(const struct weir__dataset *dataset,
                              const struct weir__dataset_model *model, struct weir_faults *faults) {
     char input[96], target[96];
     const char *what = dataset->kind == WEIR__DATA_TEXT ? "text, bytes" : "tokens";
-    if (!is_token_model(model) && !model->loss) {
+    if (!is_token_model(dataset, model) && !model->loss) {
         weir_faults_add(faults,
                         "the data are %s in rows, but the model takes the input %s: give a .npy or "
                         "IDX file of inputs",
                         what, weir__tensor_text(&model->input, input, sizeof(input)));
         return WEIR_ERR_SHAPE;
     }
-    if (!is_token_model(model)) {
+    if (!is_token_model(dataset, model)) {
         weir_faults_add(faults,
                         "the data are %s in rows, but the model takes the input %s and the target "
                         "%s: give arrays, a .npy or IDX file of inputs and one of targets",
@@ -441,6 +447,7 @@ static int bind_words(struct weir__dataset *dataset, const struct weir__io *io,
     const struct weir__dataset_options *given = &dataset->options;
     struct weir__word_part *parts = dataset->words;
     bool two = given->eval_path_count > 0 || parts[HELD_OUT].files.count > 0;
+    parts[TRAIN].documents.packed = parts[HELD_OUT].documents.packed = dataset->packed;
     int status =
         weir__word_part_bind(&parts[TRAIN], io, given->words, given->paths, given->path_count,
                              dataset->context, dataset->vocabulary, faults);
@@ -504,7 +511,8 @@ int weir__dataset_bind(struct weir__dataset *dataset, const struct weir__io *io,
     if (status) {
         return status;
     }
-    dataset->context = (uint32_t)model->input.shape[0];
+    dataset->packed = model->input.rank == 2;
+    dataset->context = (uint32_t)model->input.shape[dataset->packed ? 1 : 0];
     dataset->vocabulary = model->classes;
     dataset->ignored = model->ignore_index;
     if (is_words(dataset)) {
@@ -532,10 +540,10 @@ static int read_row(const struct weir__dataset *dataset, const struct weir__io *
     size_t bytes = dataset->context * sizeof(int64_t);
     if (is_words(dataset)) {
         const struct weir__documents *documents = documents_of(dataset, part);
-        weir__documents_read(documents,
-                             weir__documents_part_row(documents, part == HELD_OUT, index),
-                             dataset->context, dataset->ignored, advance(input, row, bytes),
-                             advance(target, row, bytes));
+        weir__documents_read(
+            documents, weir__documents_part_row(documents, part == HELD_OUT, index),
+            dataset->context, dataset->ignored,
+            advance(input, row, dataset->packed ? 2 * bytes : bytes), advance(target, row, bytes));
         return WEIR_OK;
     }
     return weir__token_part_read(&dataset->tokens[part], io, dataset->context, dataset->vocabulary,

@@ -2,6 +2,7 @@
 #include "data/documents.h"
 
 #include "data/corpus.h"
+#include "data/packed_rows.h"
 
 #include <string.h>
 
@@ -117,17 +118,52 @@ int weir__documents_add_text(const struct weir__io *io, const struct model_text 
 
 /* ---- rows ---- */
 
+/* Rows from which passage each has, and these in the order of rows. */
+static void share_out(struct weir__documents *documents, const uint64_t *row_of,
+                      struct weir__passage *sorted) {
+    uint64_t *first = (uint64_t *)(void *)documents->rows.data;
+    uint64_t count = documents->passage_count, rows = documents->row_count;
+    for (uint64_t i = 0; i < count; i++) first[row_of[i] + 1]++;
+    for (uint64_t r = 0; r < rows; r++) first[r + 1] += first[r];
+    for (uint64_t i = 0; i < count; i++) sorted[first[row_of[i]]++] = passages_of(documents)[i];
+    for (uint64_t r = rows; r > 0; r--) first[r] = first[r - 1];
+    first[0] = 0;
+    memcpy(documents->passages.data, sorted, count * sizeof *sorted);
+}
+
+static int pack(const struct weir__io *io, struct weir__documents *documents, uint32_t context) {
+    size_t count = (size_t)documents->passage_count, bytes;
+    uint32_t *places = weir__acquire(io->allocator, count, sizeof *places);
+    uint64_t *row_of = weir__acquire(io->allocator, count, sizeof *row_of);
+    struct weir__passage *sorted = weir__acquire(io->allocator, count, sizeof *sorted);
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (places == NULL || row_of == NULL || sorted == NULL) goto out;
+    for (size_t i = 0; i < count; i++) places[i] = passages_of(documents)[i].count - 1;
+    documents->row_count = weir__packed_rows(places, count, context, row_of);
+    bytes = (size_t)(documents->row_count + 1) * sizeof *row_of;
+    status = weir__bytes_reserve(io, &documents->rows, bytes);
+    if (status != WEIR_OK) goto out;
+    memset(documents->rows.data, 0, bytes);
+    documents->rows.count = bytes;
+    share_out(documents, row_of, sorted);
+out:
+    weir__release(io->allocator, sorted, count, sizeof *sorted);
+    weir__release(io->allocator, row_of, count, sizeof *row_of);
+    weir__release(io->allocator, places, count, sizeof *places);
+    return status;
+}
+
 int weir__documents_plan(const struct weir__io *io, struct weir__documents *documents,
                          uint32_t context) {
     int status = WEIR_OK;
     uint64_t count = documents->passage_count;
     documents->allocator = io->allocator;
+    if (documents->packed && count > 0) return pack(io, documents, context);
     for (uint64_t passage = 0; passage <= count && status == WEIR_OK; passage++) {
         assert(passage == count || passages_of(documents)[passage].count <= (uint64_t)context + 1);
         status = append(io, &documents->rows, &passage, sizeof passage);
     }
     documents->row_count = count;
-    (void)context;
     return status;
 }
 
@@ -157,6 +193,14 @@ uint32_t weir__documents_largest(const struct weir__documents *documents) {
     return largest;
 }
 
+/* Of packed rows: places `first` … end - 1 are of a passage that begins there. */
+static void fill_firsts(const struct weir__documents *documents, int64_t *input, uint32_t context,
+                        uint32_t first, uint32_t end) {
+    assert(first <= end && end <= context);
+    if (!documents->packed || input == NULL) return;
+    for (uint32_t at = first; at < end; at++) input[context + at] = first;
+}
+
 void weir__documents_read(const struct weir__documents *documents, uint64_t row, uint32_t context,
                           int64_t ignored, int64_t *input, int64_t *target) {
     const uint64_t *first = rows_of(documents) + row;
@@ -166,11 +210,13 @@ void weir__documents_read(const struct weir__documents *documents, uint64_t row,
         struct weir__passage passage = passages_of(documents)[s];
         const uint32_t *ids = ids_of(documents) + passage.first;
         const char *learnt = documents->learnt.data + passage.first;
+        fill_firsts(documents, input, context, at, at + passage.count - 1);
         for (uint32_t i = 0; i + 1 < passage.count; i++, at++) {
             if (input != NULL) input[at] = ids[i];
             target[at] = learnt[i + 1] ? ids[i + 1] : ignored;
         }
     }
+    fill_firsts(documents, input, context, at, context);
     for (; at < context; at++) {
         if (input != NULL) input[at] = 0;
         target[at] = ignored;

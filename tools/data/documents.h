@@ -16,7 +16,7 @@
  * row is a list of passages, one behind the other: the inputs are a passage's tokens but the last,
  * the targets their successors. Where a successor is not learnt, and behind the last passage, the
  * target is the ignored label, which weighs nothing; the input behind it is token 0. As yet a row
- * has one passage (weir__documents_plan decides that, and nothing else does).
+ * has one passage, or, packed, as many as fit (data/packed_rows.h).
  *
  * Held out: every tenth row, or the last one of fewer; so neighbours in a file are not all of one
  * part. Or all rows, or none.
@@ -46,6 +46,9 @@ struct weir__documents {
     uint64_t period;       /**< of so many rows the last is held out; 0: none is, or all */
     uint32_t file_count, skipped_count;
     uint64_t document_count; /**< files of text, or conversations */
+    /** Set before the plan: passages share rows. A row's inputs are [2, context], tokens and then
+     * for each the place of its passage's first (net/kernel.h); what fills a row up is one more. */
+    bool packed;
 };
 
 /** Adds files and folders of plain text (data/corpus.h). WEIR_ERR_CONFIG: no text; the others of
@@ -65,7 +68,8 @@ int weir__documents_add(const struct weir__io *io, struct weir__documents *docum
 int weir__documents_add_passage(const struct weir__io *io, struct weir__documents *documents,
                                 struct weir__passage passage);
 
-/** Decides which passages a row of `context` places has. WEIR_ERR_OUT_OF_MEMORY. */
+/** Decides which passages a row of `context` places has; packed, they are put into the order of
+ * rows. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__documents_plan(const struct weir__io *io, struct weir__documents *documents,
                          uint32_t context);
 /** Holds out every tenth row, or the last of fewer; there are at least two. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * Which documents share a row. They are taken in their order; each goes into the first of the open
- * rows that has room for it whole, and if none has, into a new row. A row that is full is closed; of
- * PACKED_ROWS_OPEN open ones the oldest is closed where one more is opened. So documents of a row
- * stand near each other in the data, their order within it is the data's, and a row depends on
+ * rows that has room for it whole, and if none has, into a new row. A row that is full is closed;
+ * of PACKED_ROWS_OPEN open ones the oldest is closed where one more is opened. So documents of a
+ * row stand near each other in the data, their order within it is the data's, and a row depends on
  * nothing behind it.
  */
 #ifndef WEIR_IO_PACKED_ROWS_H

@@ -34,7 +34,7 @@ struct weir__head {
 
 /** Of packed rows, where the documents of a block's queries begin. */
 struct weir__head_documents {
-    int64_t last;                 /**< the last query's; 0: every query sees from the first key on */
+    int64_t last;             /**< the last query's; 0: every query sees from the first key on */
     int32_t first[2 * LANES]; /**< of each lane's query, counted from the block's first */
 };
 

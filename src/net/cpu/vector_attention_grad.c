@@ -75,8 +75,7 @@ static void probabilities(const struct weir__head *head, const struct grad_areas
             int64_t at = j * WEIR__PANEL + half * LANES;
             vfloat p = v_exp(v_load(areas->p + at) - lse[half]);
             if (weir__head_masks(head, &block->documents, block->first, key + j)) {
-                vint mask =
-                    weir__head_mask(head, &block->documents, block->first, half, key + j);
+                vint mask = weir__head_mask(head, &block->documents, block->first, half, key + j);
                 p = v_select(mask, p, v_all(0));
             }
             v_store(areas->p + at, p);

@@ -71,8 +71,7 @@ static void turn_token(const struct weir__op_shape *shape, const float *sines, c
 /** Of the micro-batch's token m. */
 static int64_t place_of(const struct weir__op_call *call, int64_t m) {
     const struct weir__op_shape *shape = call->shape;
-    if (shape->op == WEIR__OP_rope_cached)
-        return (int64_t)call->places->place[call->row_first + m];
+    if (shape->op == WEIR__OP_rope_cached) return (int64_t)call->places->place[call->row_first + m];
     int64_t first = shape->packed ? weir__document_first(shape, call->in[1], m) : 0;
     return m % shape->tokens - first;
 }

@@ -70,16 +70,15 @@ static bool embedding_skip(const struct weir_layer *layer, uint32_t i, struct we
                            char text[32]) {
     (void)layer;
     (void)text;
-    *use = (struct weir_skip_use){
-        .verb = WEIR_SKIP_STASH, .name = documents_skip, .name_space = ""};
+    *use =
+        (struct weir_skip_use){.verb = WEIR_SKIP_STASH, .name = documents_skip, .name_space = ""};
     return i == 0;
 }
 
 static bool block_skip(const struct weir_layer *layer, uint32_t i, struct weir_skip_use *use,
                        char text[32]) {
     (void)text;
-    *use =
-        (struct weir_skip_use){.verb = WEIR_SKIP_READ, .name = documents_skip, .name_space = ""};
+    *use = (struct weir_skip_use){.verb = WEIR_SKIP_READ, .name = documents_skip, .name_space = ""};
     return i == 0 && weir_layer_flag(layer, "packed");
 }
 
@@ -347,8 +346,8 @@ static int add_blocks(struct weir_model *model, const struct weir_decoder_option
     for (uint32_t i = 0; i < options->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "model.layers.%u", i);
-        int status = weir_model_add(model, "decoder_block", name,
-                                    (struct weir_attrs){count, attrs}, faults);
+        int status =
+            weir_model_add(model, "decoder_block", name, (struct weir_attrs){count, attrs}, faults);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;

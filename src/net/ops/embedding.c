@@ -20,8 +20,7 @@ struct weir_value *weir__packed_embedding(struct weir_builder *builder,
                                           struct weir_value *documents, struct weir_value *table) {
     char text[96];
     if (!weir__expects_rows(builder, "embedding", documents) || table == NULL) return NULL;
-    bool packed =
-        documents->dtype == WEIR_I64 && documents->rank == 2 && documents->shape[0] == 2;
+    bool packed = documents->dtype == WEIR_I64 && documents->rank == 2 && documents->shape[0] == 2;
     if (!packed)
         return weir_builder_fail(builder, WEIR_ERR_SHAPE,
                                  "packed rows are i64 [2, tokens]: the tokens' numbers, then where "

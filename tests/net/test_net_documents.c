@@ -27,8 +27,8 @@ static const struct weir_decoder_options families[] = {
     {DECODER, .window = 5},
     {DECODER, .qkv_bias = true, .qk_norm = true, .tied = true}};
 /** Per block two norms, products, scores and mix; the last norm and the head; rows and tokens. */
-static const double length = 3 * (3 * (2 * 16 + 16 + 4 + TOKENS + 24 + 16 + 24) + 16 + 16) +
-                             DOCUMENTS * TOKENS;
+static const double length =
+    3 * (3 * (2 * 16 + 16 + 4 + TOKENS + 24 + 16 + 24) + 16 + 16) + DOCUMENTS * TOKENS;
 
 /** Where each document stands in the packed rows: these are full but for the last row's padding. */
 static const struct document {
@@ -175,8 +175,9 @@ static void test_a_document_that_cannot_be_fails_the_step(void) {
 /** A block of packed rows reads what a packed_embedding stashed, and nothing else. */
 static void test_other_tensors_are_no_documents(void) {
     const struct weir_attr attrs[] = {
-        WEIR_ATTR_INT("width", 4),    WEIR_ATTR_INT("inner", 4),     WEIR_ATTR_INT("heads", 1),
-        WEIR_ATTR_INT("kv_heads", 1), WEIR_ATTR_INT("head_size", 4), WEIR_ATTR_FLAG("packed", true)};
+        WEIR_ATTR_INT("width", 4),     WEIR_ATTR_INT("inner", 4),
+        WEIR_ATTR_INT("heads", 1),     WEIR_ATTR_INT("kv_heads", 1),
+        WEIR_ATTR_INT("head_size", 4), WEIR_ATTR_FLAG("packed", true)};
     struct weir_tensor row = {.dtype = WEIR_F32, .rank = 2, .shape = {3, 4}};
     struct weir_net_options options = trial_options(1, 2, 1);
     struct weir_faults faults = WEIR_FAULTS_INIT;
@@ -224,7 +225,7 @@ static void test_a_packed_model_continues_texts_as_any_other(void) {
     EXPECT(plain[1][0] != plain[2][0]);
 }
 
-WEIR_TEST_SUITE(documents, TEST(packed_documents_have_the_numbers_of_rows_of_their_own),
+WEIR_TEST_SUITE(net_documents, TEST(packed_documents_have_the_numbers_of_rows_of_their_own),
                 TEST(a_document_that_cannot_be_fails_the_step),
                 TEST(other_tensors_are_no_documents),
                 TEST(a_packed_model_continues_texts_as_any_other))
