@@ -42,29 +42,10 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
     compare_shape(&shape, backend);
 }
 
-/** Ops that are CPUs' alone: nets with them are refused on GPUs. */
-static bool is_cpus(enum weir__op_code op) {
-    static const enum weir__op_code alone[] = {WEIR__OP_grouped_attention,
-                                               WEIR__OP_grouped_attention_grad,
-                                               WEIR__OP_grouped_attention_cached,
-                                               WEIR__OP_rope,
-                                               WEIR__OP_rope_grad,
-                                               WEIR__OP_rope_cached,
-                                               WEIR__OP_swiglu,
-                                               WEIR__OP_swiglu_grad};
-    for (size_t i = 0; i < WEIR__COUNT_OF(alone); i++)
-        if (alone[i] == op) return true;
-    return false;
-}
-
 /* The tests below go by the rows, so they pass over an op that was forgotten. */
 static void test_every_op_has_a_row(void) {
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
-        if (is_cpus(op)) {
-            EXPECT(weir__backend_cuda.kernel(op, WEIR_F32) == NULL);
-            continue;
-        }
         bool both = weir__backend_cuda.kernel(op, WEIR_F32) != NULL &&
                     weir__backend_cuda.kernel(op, WEIR_BF16) != NULL;
         if (!EXPECT(both)) TEST_FAIL("%s", weir__op_name(op));
