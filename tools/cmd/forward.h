@@ -15,6 +15,7 @@ struct forward_values {
     const char *load, *json;
     struct arg_paths data;
     uint32_t batch;
+    uint32_t form; /**< --template, of eval */
     double peer_timeout;
 };
 
