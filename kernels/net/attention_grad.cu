@@ -198,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 EXPORT_KERNEL(weir_attention_grad_kv_256_f32);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+/* Of sizes that the tensor cores do not take: one block, so that nothing is spilled. */
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     weir_attention_grad_kv_64_bf16(struct weir__cuda_attention pass) {
     grad_kv<bf16, 1>(pass);
 }
