@@ -102,6 +102,8 @@ static double exponentials_of(const struct weir__op_shape *shape) {
     case WEIR__OP_gelu_grad:
     case WEIR__OP_silu:
     case WEIR__OP_silu_grad:
+    case WEIR__OP_swiglu:
+    case WEIR__OP_swiglu_grad:
     case WEIR__OP_sigmoid:
     case WEIR__OP_tanh:
     case WEIR__OP_softmax:

@@ -43,6 +43,10 @@ const struct net_kind net_kinds[] = {
     KIND(relu_grad, HIDDEN),
     KIND(silu, HIDDEN),
     KIND(silu_grad, HIDDEN),
+    KIND(swiglu, HIDDEN),
+    KIND(swiglu_grad, HIDDEN),
+    KIND(rope, TOKENS),
+    KIND(rope_grad, TOKENS),
     KIND(sigmoid, HIDDEN),
     KIND(sigmoid_grad, HIDDEN),
     KIND(tanh, HIDDEN),
@@ -86,8 +90,7 @@ const struct net_kind net_kinds[] = {
 };
 const uint32_t net_kind_count = WEIR__COUNT_OF(net_kinds);
 
-/* Bound by arithmetic, of any number of operands, of a few tokens or channels, of decoders, or the
- * user's. */
+/* Bound by arithmetic, of any number of operands, of a few tokens or channels, or the user's. */
 static bool is_left_out(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_linear:
@@ -101,11 +104,7 @@ static bool is_left_out(enum weir__op_code op) {
     case WEIR__OP_grouped_attention:
     case WEIR__OP_grouped_attention_grad:
     case WEIR__OP_grouped_attention_cached:
-    case WEIR__OP_rope:
-    case WEIR__OP_rope_grad:
     case WEIR__OP_rope_cached:
-    case WEIR__OP_swiglu:
-    case WEIR__OP_swiglu_grad:
     case WEIR__OP_attention_cached:
     case WEIR__OP_position_cached:
     case WEIR__OP_conv2d:
@@ -132,6 +131,13 @@ void net_check_kinds(const struct weir__backend *backend) {
 static void set_matrix(struct weir__op_shape *shape, int64_t tokens, int64_t width) {
     shape->tokens = tokens;
     shape->width = width;
+}
+
+/* Heads of 64 numbers. */
+static void set_heads(struct weir__op_shape *shape) {
+    static const float frequencies[32] = {1, 0.75F, 0.5625F, 0.4219F, 0.3164F, 0.2373F, 0.178F};
+    shape->heads = shape->width / 64;
+    shape->frequencies = frequencies;
 }
 
 static void set_image(struct weir__op_shape *shape, enum net_form form,
@@ -176,6 +182,7 @@ struct weir__op_shape net_shape(const struct net_kind *kind, enum weir_dtype dty
     case NET_TURN: break;
     default: set_image(&shape, kind->form, sizes); break;
     }
+    if (kind->form == NET_TOKENS) set_heads(&shape);
     if (kind->form == NET_HIDDEN) shape.out = sizes->hidden;
     if (kind->form == NET_WIDTH || kind->form == NET_TABLE) shape.out = sizes->width;
     if (kind->form == NET_TABLE) shape.in = sizes->vocabulary;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention_<bucket>: y = softmax(scale * q k^T, over the keys up to the query's own, or all) v,
- *                     lse = log of the sum of exp of the scaled scores
+ * attention_<bucket>: y = softmax(scale * q k^T, over the last `reach` keys up to the query's own,
+ *                     or all) v, lse = log of the sum of exp of the scaled scores
  *
- * For each row of the micro-batch and head. As FlashAttention does, a block keeps 64 queries and
- * goes over the keys, 64 at a time: their scores make shares relative to the largest score so far,
- * and what was summed up before is scaled when there is a larger one. So there are never more than
- * 64 x 64 scores. `bucket` is the least of 64, 128, 256 that holds a head.
+ * For each row of the micro-batch and head, whose keys and values may serve several heads. As
+ * FlashAttention does, a block keeps 64 queries and goes over the keys, 64 at a time: their scores
+ * make shares relative to the largest score so far, and what was summed up before is scaled when
+ * there is a larger one. So there are never more than 64 x 64 scores. `bucket` is the least of 64,
+ * 128, 256 that holds a head.
  *
  * A score that is not finite gives NaN in lse, and so does NaN in q. One in v or k reaches the
  * queries that see it, and may reach others of its tile of 64, too.
  *
  * Memory: y and lse are overwritten (=). Fast if heads are multiples of 16 bytes.
- * Bytes: reads qkv, writes y and lse: little beside the work, 2 x T^2 x size multiplications for
- *   each row and head, of which about (T + 64) / 2T are done where keys end at the query. Floor: 4
- * x half of that / 67 TFLOP/s on an H200, without the tensor cores. Launch: threads 256, blocks
+ * Bytes: reads q, k and v, writes y and lse: little beside the work, 2 x T^2 x size multiplications
+ * for each row and head, of which about (T + 64) / 2T are done where keys end at the query. Floor:
+ * 4 x half of that / 67 TFLOP/s on an H200, without the tensor cores. Launch: threads 256, blocks
  * ceil(T / 64) x heads x R, shared memory 2 tiles (34 KB).
  */
 #include "net/attention_tile.cuh"
@@ -53,12 +54,11 @@ __device__ __forceinline__ void mask(float (&score)[OWN][OWN],
                                      const struct weir__cuda_attention &pass, uint32_t query,
                                      uint32_t key) {
 #pragma unroll
-    for (int i = 0; i < OWN; i++) {
-        const uint32_t seen = keys_seen(pass, query + i);
+    for (int i = 0; i < OWN; i++)
 #pragma unroll
         for (int j = 0; j < OWN; j++)
-            score[i][j] = key + j * ACROSS < seen ? score[i][j] * pass.scale : -INFINITY;
-    }
+            score[i][j] =
+                sees(pass, query + i, key + j * ACROSS) ? score[i][j] * pass.scale : -INFINITY;
 }
 
 template <int pieces>
@@ -76,28 +76,32 @@ template <typename T, int pieces>
 __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) {
     DYNAMIC_SHARED(float, a);
     float *b = a + TILE * PITCH;
-    const struct block_part part = part_of_block(pass, TILE, true);
-    const uint64_t step = 3 * static_cast<uint64_t>(pass.heads) * pass.size;
-    const T *qkv = static_cast<const T *>(pass.qkv);
-    const T *q = qkv + head_at(pass, part, 3, 0) + part.first * step;
-    const T *k = qkv + head_at(pass, part, 3, 1), *v = qkv + head_at(pass, part, 3, 2);
+    const struct block_part part = part_of_block(pass, pass.heads, TILE, true);
+    const uint64_t step = pass.step, kv_step = pass.kv_step;
+    const uint64_t kv_at = head_at(pass, part.row, part.head / pass.group, kv_step);
+    const T *q = static_cast<const T *>(pass.q) + head_at(pass, part.row, part.head, step) +
+                 part.first * step;
     const uint32_t rows = pass.tokens - part.first;
     const uint32_t query = part.first + own_row(), lane = threadIdx.x % ACROSS;
     float out[pieces][OWN][OWN] = {}, factor[OWN];
     struct softmax state = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {}};
 
 #pragma unroll 1
-    for (uint32_t key = 0; key < keys_seen(pass, part.first); key += TILE) {
+    for (uint32_t key = keys_first(pass, part.first) / TILE * TILE;
+         key < keys_seen(pass, part.first); key += TILE) {
         const uint32_t keys = pass.tokens - key < TILE ? pass.tokens - key : TILE;
+        const uint64_t at = kv_at + key * kv_step;
         float score[OWN][OWN] = {};
-        multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, step, rows, k + key * step, step, keys,
+        multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, step, rows,
+                                             static_cast<const T *>(pass.k) + at, kv_step, keys,
                                              pass.size);
         mask(score, pass, query, key + lane);
         share_out(state, score, factor);
         scale_rows(out, factor);
         __syncthreads();
         keep_tile(a, score);
-        add_product(out, a, b, v + key * step, step, keys, pass.size, false);
+        add_product(out, a, b, static_cast<const T *>(pass.v) + at, kv_step, keys, pass.size,
+                    false);
     }
 
     sum_of_lanes<ACROSS>(state.sum);
@@ -109,8 +113,9 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
             lse[query + i] = state.largest[i] + logf(state.sum[i]);
     }
     scale_rows(out, factor);
-    T *y = static_cast<T *>(pass.y) + head_at(pass, part, 1, 0) + part.first * (step / 3);
-    store_pieces(y, step / 3, out, rows, pass.size);
+    const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size;
+    T *y = static_cast<T *>(pass.y) + head_at(pass, part.row, part.head, width);
+    store_pieces(y + part.first * width, width, out, rows, pass.size);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
@@ -137,7 +142,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 }
 EXPORT_KERNEL(weir_attention_64_bf16);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+/* Of sizes that the tensor cores do not take: one block, so that nothing is spilled. */
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     weir_attention_128_bf16(struct weir__cuda_attention pass) {
     attend<bf16, 2>(pass);
 }

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attention_keep: puts each row's k and v where its sequence and place are in the cache
- * attention_cached: y = softmax(scale * q k^T) v over the places 0 ... its own of its sequence
+ * attention_cached: y = softmax(scale * q k^T) v over the last `reach` places up to its own of its
+ *   sequence; keys and values may serve several heads
  * attention_join: the same of rows whose places are in several parts, from what each has
  *
  * A launch of the first for all rows goes before the first of the second: several rows may be of
  * one sequence. A block has one row, head and part of 256 places, so that a single sequence fills
  * more of a GPU than it has heads: scores first, four threads to a key; then the shares' values,
  * each thread some columns of every n-th place. Parts are brought to the largest score of all, and
- * added in their order. What is summed depends on the place and on the size of a head only.
+ * added in their order. What is summed depends on the place, the reach and the size of a head only.
  *
  * Memory: y (=), and the rows' places of the cache (=). Fast if heads are multiples of 16 bytes.
- * Bytes: a row reads its sequence's past, (place + 1) x 2C numbers, nearly all there is to do.
+ * Bytes: a row reads its sequence's past, (places seen) x 2 x heads of keys x size numbers, nearly
+ *   all there is to do; heads that share keys find them in the cache.
  *   Parts are (size + 2) / (128 x size) of that in F32. Floor: that / bandwidth; with few rows a
  *   block's own reach decides: 256 threads with 4 to 8 reads of 16 bytes under way, 16 to 32 KB.
- * Launch: keep: threads 256, blocks (ceil(2C / 2048), rows), the grid strides along x;
+ * Launch: keep: threads 256, blocks (ceil(keys / 2048), rows), the grid strides along x;
  *   cached: threads 256, blocks (rows x heads, parts), shared memory 11 KB;
  *   join: threads 256, blocks rows x heads; where all rows have one part it is left out.
  */
@@ -28,23 +30,45 @@ enum {
     SCORES = CHUNK * LANES / THREADS
 };
 
+/* Numbers of a place's keys. */
+__device__ __forceinline__ uint64_t keys_of(const struct weir__cuda_cached &pass) {
+    return static_cast<uint64_t>(pass.heads / pass.group) * pass.size;
+}
+
 template <typename T>
-__device__ __forceinline__ T *sequence_at(const struct weir__cuda_cached &pass, uint64_t row) {
-    const uint64_t kept = 2 * static_cast<uint64_t>(pass.heads) * pass.size;
-    return static_cast<T *>(pass.cache) + pass.places.sequence[row] * (pass.table * kept);
+__device__ __forceinline__ T *place_at(const struct weir__cuda_cached &pass, uint64_t row,
+                                       uint32_t place) {
+    const uint64_t sequence = pass.places.sequence[row];
+    return static_cast<T *>(pass.cache) + (sequence * pass.table + place) * 2 * keys_of(pass);
+}
+
+/* The first place that a row sees. */
+__device__ __forceinline__ uint32_t first_seen(const struct weir__cuda_cached &pass, uint64_t row) {
+    const uint32_t place = pass.places.place[row];
+    return place < pass.reach ? 0 : place + 1 - pass.reach;
+}
+
+/* How many places it sees. */
+__device__ __forceinline__ uint32_t count_seen(const struct weir__cuda_cached &pass, uint64_t row) {
+    return pass.places.place[row] + 1 - first_seen(pass, row);
 }
 
 template <typename T> __device__ __forceinline__ void keep(const struct weir__cuda_cached &pass) {
     constexpr uint32_t at_once = 16 / sizeof(T);
-    const uint64_t row = blockIdx.y, width = static_cast<uint64_t>(pass.heads) * pass.size;
+    const uint64_t row = blockIdx.y, count = keys_of(pass);
     const uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-    const T *from = static_cast<const T *>(pass.qkv) + (3 * row + 1) * width;
-    T *to = sequence_at<T>(pass, row) + pass.places.place[row] * 2 * width;
-    const uint64_t vectors = is_aligned(from) && is_aligned(to) ? 2 * width / at_once : 0;
-    for (uint64_t i = first; i < vectors; i += step)
-        reinterpret_cast<uint4 *>(to)[i] = reinterpret_cast<const uint4 *>(from)[i];
-    for (uint64_t i = vectors * at_once + first; i < 2 * width; i += step) to[i] = from[i];
+    const T *k = static_cast<const T *>(pass.k) + row * pass.kv_step;
+    const T *v = static_cast<const T *>(pass.v) + row * pass.kv_step;
+    T *keys = place_at<T>(pass, row, pass.places.place[row]), *values = keys + count;
+    const bool wide = is_aligned(k) && is_aligned(v) && is_aligned(keys) && is_aligned(values);
+    const uint64_t vectors = wide ? count / at_once : 0;
+    for (uint64_t i = first; i < vectors; i += step) {
+        reinterpret_cast<uint4 *>(keys)[i] = reinterpret_cast<const uint4 *>(k)[i];
+        reinterpret_cast<uint4 *>(values)[i] = reinterpret_cast<const uint4 *>(v)[i];
+    }
+    for (uint64_t i = vectors * at_once + first; i < count; i += step)
+        keys[i] = k[i], values[i] = v[i];
 }
 
 /* What a block has in shared memory. */
@@ -59,8 +83,8 @@ struct shared {
 /* One row's head. */
 template <typename T> struct past {
     const T *k, *v;
-    uint64_t step; /* from place to place */
-    uint32_t places, size;
+    uint64_t step;         /* from place to place */
+    uint32_t places, size; /* places: that the row sees */
 };
 
 /* -inf - -inf is not a number. */
@@ -179,11 +203,11 @@ template <typename T>
 __device__ __forceinline__ void attend_one(const struct weir__cuda_cached &pass) {
     constexpr int at_once = 16 / sizeof(T);
     DYNAMIC_SHARED(struct shared, shared);
-    const uint64_t row = blockIdx.x / pass.heads, head = blockIdx.x % pass.heads;
-    const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size, at = head * pass.size;
-    const T *q = static_cast<const T *>(pass.qkv) + 3 * row * width + at;
-    const T *k = sequence_at<T>(pass, row) + at;
-    const struct past<T> past = { k, k + width, 2 * width, pass.places.place[row] + 1, pass.size };
+    const uint64_t row = blockIdx.x / pass.heads, kept = keys_of(pass);
+    const uint32_t head = blockIdx.x % pass.heads;
+    const T *q = static_cast<const T *>(pass.q) + row * pass.step + head * pass.size;
+    const T *k = place_at<T>(pass, row, first_seen(pass, row)) + head / pass.group * pass.size;
+    const struct past<T> past = { k, k + kept, 2 * kept, count_seen(pass, row), pass.size };
     if (blockIdx.y * CHUNK >= past.places) return;
     if (threadIdx.x < pass.size) shared->query[threadIdx.x] = widen(q[threadIdx.x]);
     __syncthreads();
@@ -195,7 +219,7 @@ __device__ __forceinline__ void attend_one(const struct weir__cuda_cached &pass)
 
 template <typename T> __device__ __forceinline__ void join(const struct weir__cuda_cached &pass) {
     const uint32_t row = blockIdx.x / pass.heads;
-    const uint32_t count = pass.places.place[row] / CHUNK + 1, d = threadIdx.x;
+    const uint32_t count = (count_seen(pass, row) - 1) / CHUNK + 1, d = threadIdx.x;
     const uint32_t pitch = WEIR__CUDA_CACHED_HEAD + pass.size;
     const float *parts = parts_of(pass);
     float largest = -INFINITY, numerator = 0.0f, shares = 0.0f;

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attention_grad_q_<bucket>, attention_grad_kv_<bucket>: with p = exp(scale * q k^T - lse) over the
- *   keys up to the query's own, or all, and ds = scale * p * (dy v^T - delta), delta = dy . y:
+ *   last `reach` keys up to the query's own, or all,
+ *   and ds = scale * p * (dy v^T - delta), delta = dy . y:
  *   dq = ds k;  dk = ds^T q, dv = p^T dy
  *
  * For each row of the micro-batch and head. Nothing of the forward pass's 64 x 64 shares is kept:
  * they are made again, by a block for each 64 queries, which goes over the keys that they see and
- * sums dq, and by one for each 64 keys, which goes over the queries that see them and sums dk and
- * dv. So every sum has one owner and one order; the price is that p and dy v^T are made twice, 7
- * products instead of 5. dq's kernel also makes delta, which the other one needs: it goes first.
+ * sums dq, and by one for each 64 keys, which goes over the queries that see them, of all heads
+ * that the keys serve, one head after the other, and sums dk and dv. So every sum has one owner and
+ * one order; the price is that p and dy v^T are made twice, 7 products instead of 5. dq's kernel
+ * also makes delta, which the other one needs: it goes first.
  *
- * Memory: dqkv is overwritten (=), a third of it by the first kernel, the rest by the second; delta
- *   is written by the first. Fast if heads are multiples of 16 bytes.
- * Bytes: dy, qkv, y, lse and dqkv once: little beside the work, 7 x T^2 x size multiplications for
- *   each row and head, of which about (T + 64) / 2T are done where keys end
- *   at the query. Floor: 14 x half of that / 67 TFLOP/s
- *   on an H200, without the tensor cores.
- * Launch: threads 256, blocks ceil(T / 64) x heads x R, shared memory 2 tiles and 2 x 64 numbers
- *   (34.5 KB).
+ * Memory: dq is overwritten (=) by the first kernel, dk and dv by the second; delta is written by
+ *   the first. Fast if heads are multiples of 16 bytes.
+ * Bytes: dy, q, k, v, y, lse, dq, dk and dv once: little beside the work, 7 x T^2 x size
+ * multiplications for each row and head, of which about (T + 64) / 2T are done where keys end at
+ * the query. Floor: 14 x half of that / 67 TFLOP/s on an H200, without the tensor cores. Launch:
+ * threads 256, blocks ceil(T / 64) x heads x R, for dk and dv as many as there are heads of keys;
+ * shared memory 2 tiles and 2 x 64 numbers (34.5 KB).
  */
 #include "net/attention_tile.cuh"
 
 /* Four threads for each of the block's queries. */
 template <typename T>
-__device__ __forceinline__ void make_delta(float *shared, const struct head_pointers<T> &head,
+__device__ __forceinline__ void make_delta(float *shared, const struct query_head<T> &head,
                                            uint32_t first, uint32_t tokens, uint32_t size) {
     constexpr uint32_t together = THREADS / TILE;
     const uint32_t own = threadIdx.x / together, lane = threadIdx.x % together;
@@ -42,9 +43,10 @@ template <typename T, int pieces>
 __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) {
     DYNAMIC_SHARED(float, a);
     float *b = a + TILE * PITCH, *delta = b + TILE * PITCH;
-    const struct block_part part = part_of_block(pass, TILE, true);
-    const struct head_pointers<T> head = pointers_of<T>(pass, part);
-    const T *q = head.q + part.first * head.step, *dy = head.dy + part.first * head.width;
+    const struct block_part part = part_of_block(pass, pass.heads, TILE, true);
+    const struct query_head<T> head = query_head_of<T>(pass, part.row, part.head);
+    const uint64_t kv_at = head_at(pass, part.row, part.head / pass.group, pass.kv_step);
+    const T *q = head.q + part.first * pass.step, *dy = head.dy + part.first * head.width;
     const uint32_t rows = pass.tokens - part.first, lane = threadIdx.x % ACROSS;
     const uint32_t query = part.first + own_row();
     float dq[pieces][OWN][OWN] = {}, lse[OWN];
@@ -53,29 +55,30 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
     for (int i = 0; i < OWN; i++) lse[i] = query + i < pass.tokens ? head.lse[query + i] : 0.0f;
 
 #pragma unroll 1
-    for (uint32_t key = 0; key < keys_seen(pass, part.first); key += TILE) {
+    for (uint32_t key = keys_first(pass, part.first) / TILE * TILE;
+         key < keys_seen(pass, part.first); key += TILE) {
         const uint32_t keys = pass.tokens - key < TILE ? pass.tokens - key : TILE;
+        const uint64_t at = kv_at + key * pass.kv_step;
+        const T *k = static_cast<const T *>(pass.k) + at, *v = static_cast<const T *>(pass.v) + at;
         float dp[OWN][OWN] = {}, score[OWN][OWN] = {};
-        multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, dy, head.width, rows,
-                                             head.v + key * head.step, head.step, keys, pass.size);
-        multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, head.step, rows,
-                                             head.k + key * head.step, head.step, keys, pass.size);
+        multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, dy, head.width, rows, v, pass.kv_step, keys,
+                                             pass.size);
+        multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, pass.step, rows, k, pass.kv_step, keys,
+                                             pass.size);
 #pragma unroll
-        for (int i = 0; i < OWN; i++) {
-            const uint32_t end = keys_seen(pass, query + i);
+        for (int i = 0; i < OWN; i++)
 #pragma unroll
             for (int j = 0; j < OWN; j++) {
-                const bool seen = key + lane + j * ACROSS < end;
+                const bool seen = sees(pass, query + i, key + lane + j * ACROSS);
                 const float p = seen ? expf(score[i][j] * pass.scale - lse[i]) : 0.0f;
                 score[i][j] = pass.scale * p * (dp[i][j] - delta[own_row() + i]);
             }
-        }
         __syncthreads();
         keep_tile(a, score);
-        add_product(dq, a, b, head.k + key * head.step, head.step, keys, pass.size, true);
+        add_product(dq, a, b, k, pass.kv_step, keys, pass.size, true);
     }
 
-    store_pieces(head.dqkv + part.first * head.step, head.step, dq, rows, pass.size);
+    store_pieces(head.dq + part.first * pass.step, pass.step, dq, rows, pass.size);
 }
 
 /* Shares p of the queries (columns) in the keys (rows), and dp becomes ds. lse and delta are the
@@ -89,8 +92,8 @@ __device__ __forceinline__ void make_shares(float (&p)[OWN][OWN], float (&dp)[OW
 #pragma unroll
         for (int j = 0; j < OWN; j++) {
             const uint32_t column = threadIdx.x % ACROSS + j * ACROSS;
-            const bool seen = key + own_row() + i < keys_seen(pass, query + column) &&
-                              query + column < pass.tokens;
+            const bool seen =
+                sees(pass, query + column, key + own_row() + i) && query + column < pass.tokens;
             p[i][j] = seen ? expf(p[i][j] * pass.scale - lse[column]) : 0.0f;
             dp[i][j] = pass.scale * p[i][j] * (dp[i][j] - delta[column]);
         }
@@ -100,37 +103,45 @@ template <typename T, int pieces>
 __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass) {
     DYNAMIC_SHARED(float, a);
     float *b = a + TILE * PITCH, *lse = b + TILE * PITCH, *delta = lse + TILE;
-    const struct block_part part = part_of_block(pass, TILE, false);
-    const struct head_pointers<T> head = pointers_of<T>(pass, part);
-    const T *k = head.k + part.first * head.step, *v = head.v + part.first * head.step;
-    const uint32_t keys = pass.tokens - part.first;
+    const struct block_part part = part_of_block(pass, pass.heads / pass.group, TILE, false);
+    const uint64_t at =
+        head_at(pass, part.row, part.head, pass.kv_step) + part.first * pass.kv_step;
+    const uint32_t left_keys = pass.tokens - part.first, keys = left_keys < TILE ? left_keys : TILE;
+    const uint32_t begin = first_reader(pass, part.first);
+    const uint32_t end = readers_end(pass, part.first + keys - 1);
     float dk[pieces][OWN][OWN] = {}, dv[pieces][OWN][OWN] = {};
 
+    /* One loop over heads and queries: what is found anew for each tile takes no register. */
+    uint32_t query = begin;
 #pragma unroll 1
-    for (uint32_t query = first_reader(pass, part.first); query < pass.tokens; query += TILE) {
+    for (uint32_t member = 0; member < pass.group;) {
         const uint32_t left = pass.tokens - query, queries = left < TILE ? left : TILE;
-        const T *q = head.q + query * head.step, *dy = head.dy + query * head.width;
+        const struct query_head<T> head =
+            query_head_of<T>(pass, part.row, part.head * pass.group + member);
+        const T *k = static_cast<const T *>(pass.k) + at, *v = static_cast<const T *>(pass.v) + at;
+        const T *q = head.q + query * pass.step, *dy = head.dy + query * head.width;
         float p[OWN][OWN] = {}, dp[OWN][OWN] = {};
-        multiply_heads<(pieces > 2 ? 1 : 2)>(p, a, b, k, head.step, keys, q, head.step, queries,
+        multiply_heads<(pieces > 2 ? 1 : 2)>(p, a, b, k, pass.kv_step, keys, q, pass.step, queries,
                                              pass.size);
         if (threadIdx.x < TILE) { /* nobody reads them between two of multiply_heads' barriers */
             lse[threadIdx.x] = threadIdx.x < left ? head.lse[query + threadIdx.x] : 0.0f;
             delta[threadIdx.x] = threadIdx.x < left ? head.delta[query + threadIdx.x] : 0.0f;
         }
-        multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, v, head.step, keys, dy, head.width, queries,
-                                             pass.size);
+        multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, v, pass.kv_step, keys, dy, head.width,
+                                             queries, pass.size);
         make_shares(p, dp, pass, lse, delta, part.first, query);
         __syncthreads();
         keep_tile(a, p);
         add_product(dv, a, b, dy, head.width, queries, pass.size, true);
         __syncthreads();
         keep_tile(a, dp);
-        add_product(dk, a, b, q, head.step, queries, pass.size, false);
+        add_product(dk, a, b, q, pass.step, queries, pass.size, false);
+        query += TILE;
+        if (query >= end) query = begin, member++;
     }
 
-    T *to = head.dqkv + part.first * head.step + head.width;
-    store_pieces(to, head.step, dk, keys, pass.size);
-    store_pieces(to + head.width, head.step, dv, keys, pass.size);
+    store_pieces(static_cast<T *>(pass.dk) + at, pass.kv_step, dk, keys, pass.size);
+    store_pieces(static_cast<T *>(pass.dv) + at, pass.kv_step, dv, keys, pass.size);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
@@ -187,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 EXPORT_KERNEL(weir_attention_grad_kv_256_f32);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+/* Of sizes that the tensor cores do not take: one block, so that nothing is spilled. */
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     weir_attention_grad_kv_64_bf16(struct weir__cuda_attention pass) {
     grad_kv<bf16, 1>(pass);
 }

@@ -8,13 +8,13 @@
  * that p and ds are left operands both times. p and ds are rounded to BF16 before they are
  * multiplied; scale, which ds lacks, comes at the end.
  *
- * Memory: dqkv is overwritten (=), a third of it by the first kernel, the rest by the second; delta
- *   is written by the first. Pointers are multiples of 16 bytes.
+ * Memory: dq is overwritten (=) by the first kernel, dk and dv by the second; delta is written by
+ *   the first. Pointers are multiples of 16 bytes, and so are tokens.
  * Work: 14 x T^2 x size operations for each row and head, of which about (T + 64) / 2T are done
  *   where keys end at the query, at
  *   up to 60% of an H200's 990 TFLOP/s.
- * Launch: threads 128, blocks ceil(T / 64) x heads x R, shared memory 4 tiles and 1 KB: 37 KB, 35
- *   KB.
+ * Launch: threads 128, blocks ceil(T / 64) x heads x R, for dk and dv as many as there are heads of
+ *   keys; shared memory 4 tiles and 1 KB: 37 KB, 35 KB.
  */
 #include "net/attention_tensor.cuh"
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ void make_ds(sums<count> &dp, const sums<count> &scor
     for (int n = 0; n < count; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const bool seen = key + n * EIGHT + i % 2 < keys_seen(pass, query + i / 2 * EIGHT);
+            const bool seen = sees(pass, query + i / 2 * EIGHT, key + n * EIGHT + i % 2);
             const float p = exp2f(fmaf(score[n][i], scale, -lse[i / 2]));
             dp[n][i] = seen ? p * (dp[n][i] - delta[i / 2]) : 0.0f;
         }
@@ -95,17 +95,22 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
     constexpr int keys = head > 64 ? 32 : 64; /* of a wide head the sums need the registers */
     using buffer = stream_buffer<head, keys>;
     DYNAMIC_SHARED(buffer, buffers);
-    const struct block_part part = part_of_block(pass, TOKENS, true);
-    const struct head_pointers<bf16> at = pointers_of<bf16>(pass, part);
+    const struct block_part part = part_of_block(pass, pass.heads, TOKENS, true);
+    const struct query_head<bf16> at = query_head_of<bf16>(pass, part.row, part.head);
+    const uint32_t kv_head = part.head / pass.group;
+    const bf16 *keys_at = kv_head_of(pass, static_cast<const bf16 *>(pass.k), part.row, kv_head);
+    const bf16 *values_at = kv_head_of(pass, static_cast<const bf16 *>(pass.v), part.row, kv_head);
     const uint32_t left = pass.tokens - part.first;
     const uint32_t end = left < TOKENS ? pass.tokens : part.first + TOKENS;
     const uint32_t first = part.first + threadIdx.x / 32 * WARP_ROWS, lane = threadIdx.x % 32;
     const uint32_t rows = first < end ? end - first : 0;
     struct strip<head> q, dy;
     float dq[head / 64][EIGHT][4] = {}, delta[2], lse[2] = {};
-    take_operand(q, buffers, at.q + part.first * at.step, at.step, left, pass.size);
+    const uint32_t begin = keys_first(pass, part.first) / keys * keys;
+    take_operand(q, buffers, at.q + part.first * pass.step, pass.step, left, pass.size);
     take_operand(dy, buffers, at.dy + part.first * at.width, at.width, left, pass.size);
-    fetch_both(&buffers[0], at.k, at.step, at.v, at.step, 0, pass.tokens, pass.size);
+    fetch_both(&buffers[0], keys_at, pass.kv_step, values_at, pass.kv_step, begin, pass.tokens,
+               pass.size);
     make_delta(delta, dy, at.y + first * at.width, at.width, rows, pass.size);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -117,13 +122,14 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
 
     uint32_t which = 0;
 #pragma unroll 1
-    for (uint32_t key = 0; key < keys_seen(pass, end - 1); key += keys, which ^= 1) {
+    for (uint32_t key = begin; key < keys_seen(pass, end - 1); key += keys, which ^= 1) {
         copy_async_wait();
         __syncthreads();
         if (key + keys < keys_seen(pass, end - 1))
-            fetch_both(&buffers[which ^ 1], at.k, at.step, at.v, at.step, key + keys, pass.tokens,
-                       pass.size);
-        if (rows == 0 || key >= keys_seen(pass, first + WARP_ROWS - 1))
+            fetch_both(&buffers[which ^ 1], keys_at, pass.kv_step, values_at, pass.kv_step,
+                       key + keys, pass.tokens, pass.size);
+        if (rows == 0 || key >= keys_seen(pass, first + WARP_ROWS - 1) ||
+            key + keys <= keys_first(pass, first))
             continue; /* the warp sees none of them */
         const bf16 *k = buffers[which].tile[0], *v = buffers[which].tile[1];
         float score[keys / EIGHT][4] = {}, dp[keys / EIGHT][4] = {};
@@ -133,7 +139,8 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
         rows_by_columns<head, keys / EIGHT>(dq, dp, k, pass.size);
     }
     const float factor[2] = {pass.scale, pass.scale};
-    if (rows > 0) store_sums<head>(at.dqkv + first * at.step, at.step, dq, factor, rows, pass.size);
+    if (rows > 0)
+        store_sums<head>(at.dq + first * pass.step, pass.step, dq, factor, rows, pass.size);
 }
 
 /* lse and delta of the queries in a buffer. */
@@ -141,8 +148,8 @@ template <int rows> struct statistics { float lse[rows], delta[rows]; };
 
 template <int rows>
 __device__ __forceinline__ void take_statistics(struct statistics<rows> *to,
-                                                const struct head_pointers<bf16> &at,
-                                                uint32_t first, uint32_t tokens) {
+                                                const struct query_head<bf16> &at, uint32_t first,
+                                                uint32_t tokens) {
     static_assert(rows <= THREADS, "a thread for each");
     if (threadIdx.x >= rows) return;
     const uint32_t query = first + threadIdx.x;
@@ -165,11 +172,21 @@ __device__ __forceinline__ void make_shares(sums<count> &p, sums<count> &dp,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t column = n * EIGHT + i % 2;
-            const bool seen = key + i / 2 * EIGHT < keys_seen(pass, query + column);
+            const bool seen = sees(pass, query + column, key + i / 2 * EIGHT);
             const float share = exp2f(fmaf(p[n][i], scale, -of.lse[column + pair]));
             p[n][i] = seen ? share : 0.0f;
             dp[n][i] = seen ? share * (dp[n][i] - of.delta[column + pair]) : 0.0f;
         }
+}
+
+/* Begins to copy the queries from `query` on, and what belongs to them. */
+template <int head, int queries>
+__device__ __forceinline__ void fetch_queries(struct stream_buffer<head, queries> *buffer,
+                                              struct statistics<queries> *of,
+                                              const struct weir__cuda_attention &pass,
+                                              const struct query_head<bf16> &at, uint32_t query) {
+    fetch_both(buffer, at.q, pass.step, at.dy, at.width, query, pass.tokens, pass.size);
+    take_statistics(of, at, query, pass.tokens);
 }
 
 template <int head>
@@ -178,44 +195,53 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
     using buffer = stream_buffer<head, queries>;
     DYNAMIC_SHARED(buffer, buffers);
     struct statistics<queries> *of = reinterpret_cast<struct statistics<queries> *>(buffers + 2);
-    const struct block_part part = part_of_block(pass, TOKENS, false);
-    const struct head_pointers<bf16> at = pointers_of<bf16>(pass, part);
-    const uint32_t left = pass.tokens - part.first;
+    const struct block_part part = part_of_block(pass, pass.heads / pass.group, TOKENS, false);
+    const uint64_t kv_at = head_at(pass, part.row, part.head, pass.kv_step);
+    const uint32_t left = pass.tokens - part.first, tokens = left < TOKENS ? left : TOKENS;
     const uint32_t own = threadIdx.x / 32 * WARP_ROWS, first = part.first + own;
     const uint32_t rows = own < left ? left - own : 0;
     struct strip<head> k, v;
     float dk[head / 64][EIGHT][4] = {}, dv[head / 64][EIGHT][4] = {};
-    take_operand(k, buffers, at.k + part.first * at.step, at.step, left, pass.size);
-    take_operand(v, buffers, at.v + part.first * at.step, at.step, left, pass.size);
+    const uint64_t kv_first = kv_at + part.first * pass.kv_step;
+    take_operand(k, buffers, static_cast<const bf16 *>(pass.k) + kv_first, pass.kv_step, left,
+                 pass.size);
+    take_operand(v, buffers, static_cast<const bf16 *>(pass.v) + kv_first, pass.kv_step, left,
+                 pass.size);
     const uint32_t begin = first_reader(pass, part.first);
-    fetch_both(&buffers[0], at.q, at.step, at.dy, at.width, begin, pass.tokens, pass.size);
-    take_statistics(&of[0], at, begin, pass.tokens);
+    const uint32_t end = readers_end(pass, part.first + tokens - 1);
+    uint32_t member = part.head * pass.group, which = 0;
+    const uint32_t last = member + pass.group - 1;
+    struct query_head<bf16> at = query_head_of<bf16>(pass, part.row, member);
+    fetch_queries(&buffers[0], &of[0], pass, at, begin);
 
-    uint32_t which = 0;
+    /* the heads that the keys serve, one after the other, without a stop between them */
 #pragma unroll 1
-    for (uint32_t query = begin; query < pass.tokens; query += queries, which ^= 1) {
+    for (uint32_t query = begin; query < end; which ^= 1) {
+        const uint32_t now = query;
         copy_async_wait();
         __syncthreads();
-        if (query + queries < pass.tokens) {
-            fetch_both(&buffers[which ^ 1], at.q, at.step, at.dy, at.width, query + queries,
-                       pass.tokens, pass.size);
-            take_statistics(&of[which ^ 1], at, query + queries, pass.tokens);
+        query += queries;
+        if (query >= end && member < last) {
+            query = begin;
+            at = query_head_of<bf16>(pass, part.row, ++member);
         }
-        if (rows == 0 || query + queries <= first_reader(pass, first))
+        if (query < end) fetch_queries(&buffers[which ^ 1], &of[which ^ 1], pass, at, query);
+        if (rows == 0 || now + queries <= first_reader(pass, first) ||
+            now >= readers_end(pass, first + WARP_ROWS - 1))
             continue; /* none of them sees the warp's keys */
         const bf16 *q = buffers[which].tile[0], *dy = buffers[which].tile[1];
         float p[queries / EIGHT][4] = {}, dp[queries / EIGHT][4] = {};
         rows_by_rows<head, queries / EIGHT>(p, k, q, pass.size);
         rows_by_rows<head, queries / EIGHT>(dp, v, dy, pass.size);
-        make_shares<queries / EIGHT>(p, dp, pass, of[which], first, query);
+        make_shares<queries / EIGHT>(p, dp, pass, of[which], first, now);
         rows_by_columns<head, queries / EIGHT>(dv, p, dy, pass.size);
         rows_by_columns<head, queries / EIGHT>(dk, dp, q, pass.size);
     }
     if (rows == 0) return;
     const float scale[2] = {pass.scale, pass.scale}, one[2] = {1.0f, 1.0f};
-    bf16 *to = at.dqkv + at.width + first * at.step;
-    store_sums<head>(to, at.step, dk, scale, rows, pass.size);
-    store_sums<head>(to + at.width, at.step, dv, one, rows, pass.size);
+    const uint64_t to = kv_at + first * pass.kv_step;
+    store_sums<head>(static_cast<bf16 *>(pass.dk) + to, pass.kv_step, dk, scale, rows, pass.size);
+    store_sums<head>(static_cast<bf16 *>(pass.dv) + to, pass.kv_step, dv, one, rows, pass.size);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 3)

@@ -6,7 +6,7 @@
  * A block keeps 128 queries, 16 to a warp, and goes over the keys, 64 (or, for wide heads, 32) at a
  * time. Shares are rounded to BF16 before they are multiplied by v, their sum is not.
  *
- * Memory: y and lse are overwritten (=). qkv, y are multiples of 16 bytes.
+ * Memory: y and lse are overwritten (=). q, k, v and y are multiples of 16 bytes, tokens too.
  * Work: 4 x T^2 x size operations for each row and head, of which about (T + 128) / 2T are done
  *   where keys end at the query.
  *   mma.sync reaches some 60% of an H200's 990 TFLOP/s; besides, a multiprocessor makes 16
@@ -31,12 +31,12 @@ __device__ __forceinline__ void mask(sums<count> &score, const struct weir__cuda
     const uint32_t lane = threadIdx.x % 32;
     query += lane / 4;
     key += lane % 4 * 2;
-    const uint32_t seen[2] = {keys_seen(pass, query), keys_seen(pass, query + EIGHT)};
 #pragma unroll
     for (int n = 0; n < count; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (key + n * EIGHT + i % 2 >= seen[i / 2]) score[n][i] = -INFINITY;
+            if (!sees(pass, query + i / 2 * EIGHT, key + n * EIGHT + i % 2))
+                score[n][i] = -INFINITY;
 }
 
 /* Scores become shares, relative to the largest so far; factor: what older ones are worth. */
@@ -82,12 +82,12 @@ __device__ __forceinline__ void scale_rows(float (&sum)[head / 64][EIGHT][4],
 
 template <int head, int keys>
 __device__ __forceinline__ void fetch_keys(struct stream_buffer<head, keys> *buffer, const bf16 *k,
-                                           uint64_t width, uint32_t key,
+                                           const bf16 *v, uint32_t key,
                                            const struct weir__cuda_attention &pass) {
-    k += key * 3 * width;
-    fetch_tile<head, keys, THREADS>(buffer->tile[0], k, 3 * width, pass.tokens - key, pass.size);
-    fetch_tile<head, keys, THREADS>(buffer->tile[1], k + width, 3 * width, pass.tokens - key,
-                                    pass.size);
+    const uint64_t at = key * pass.kv_step;
+    const uint32_t left = pass.tokens - key;
+    fetch_tile<head, keys, THREADS>(buffer->tile[0], k + at, pass.kv_step, left, pass.size);
+    fetch_tile<head, keys, THREADS>(buffer->tile[1], v + at, pass.kv_step, left, pass.size);
 }
 
 template <int head>
@@ -95,9 +95,12 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     constexpr int keys = head > 64 ? 32 : 64; /* of a wide head the sums need the registers */
     using buffer = stream_buffer<head, keys>;
     DYNAMIC_SHARED(buffer, buffers);
-    const struct block_part part = part_of_block(pass, QUERIES, true);
-    const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size;
-    const bf16 *q = static_cast<const bf16 *>(pass.qkv) + head_at(pass, part, 3, 0), *k = q + width;
+    const struct block_part part = part_of_block(pass, pass.heads, QUERIES, true);
+    const uint32_t kv_head = part.head / pass.group;
+    const bf16 *q =
+        static_cast<const bf16 *>(pass.q) + head_at(pass, part.row, part.head, pass.step);
+    const bf16 *k = kv_head_of(pass, static_cast<const bf16 *>(pass.k), part.row, kv_head);
+    const bf16 *v = kv_head_of(pass, static_cast<const bf16 *>(pass.v), part.row, kv_head);
     const uint32_t left = pass.tokens - part.first,
                    end = left < QUERIES ? pass.tokens : part.first + QUERIES,
                    keys_end = keys_seen(pass, end - 1);
@@ -107,24 +110,27 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     float out[head / 64][EIGHT][4] = {}, factor[2];
 
     bf16 *staging = buffers->tile[0]; /* all of the buffers */
-    fetch_tile<head, QUERIES, THREADS>(staging, q + part.first * 3 * width, 3 * width, left,
+    fetch_tile<head, QUERIES, THREADS>(staging, q + part.first * pass.step, pass.step, left,
                                        pass.size);
     copy_async_wait();
     __syncthreads();
     take_strip(queries, staging + warp * WARP_ROWS * pitch<head>);
     __syncthreads();
-    fetch_keys(&buffers[0], k, width, 0, pass);
+    const uint32_t begin = keys_first(pass, part.first) / keys * keys;
+    fetch_keys(&buffers[0], k, v, begin, pass);
     uint32_t at = 0;
 #pragma unroll 1
-    for (uint32_t key = 0; key < keys_end; key += keys, at ^= 1) {
+    for (uint32_t key = begin; key < keys_end; key += keys, at ^= 1) {
         copy_async_wait();
         __syncthreads();
-        if (key + keys < keys_end) fetch_keys(&buffers[at ^ 1], k, width, key + keys, pass);
-        if (first >= end || key >= keys_seen(pass, first + WARP_ROWS - 1))
+        if (key + keys < keys_end) fetch_keys(&buffers[at ^ 1], k, v, key + keys, pass);
+        if (first >= end || key >= keys_seen(pass, first + WARP_ROWS - 1) ||
+            key + keys <= keys_first(pass, first))
             continue; /* the warp sees none of them */
         float score[keys / EIGHT][4] = {};
         rows_by_rows<head, keys / EIGHT>(score, queries, buffers[at].tile[0], pass.size);
-        if (key + keys > keys_seen(pass, first)) mask<keys / EIGHT>(score, pass, first, key);
+        if (key + keys > keys_seen(pass, first) || key < keys_first(pass, first + WARP_ROWS - 1))
+            mask<keys / EIGHT>(score, pass, first, key);
         share_out<keys / EIGHT>(state, score, factor);
         scale_rows<head>(out, factor);
         rows_by_columns<head, keys / EIGHT>(out, score, buffers[at].tile[1], pass.size);
@@ -141,8 +147,9 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
         if (lane % 4 == 0 && query < end)
             lse[query] = fmaf(state.largest[half], pass.scale, logf(state.sum[half]));
     }
-    store_sums<head>(static_cast<bf16 *>(pass.y) + head_at(pass, part, 1, 0) + first * width, width,
-                     out, factor, end - first, pass.size);
+    const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size;
+    bf16 *y = static_cast<bf16 *>(pass.y) + head_at(pass, part.row, part.head, width);
+    store_sums<head>(y + first * width, width, out, factor, end - first, pass.size);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)

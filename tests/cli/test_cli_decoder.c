@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -271,8 +272,38 @@ static void test_a_decoder_trains_and_continues_texts(void) {
     EXPECT(cli_do(folder, "grep '\"end\"' one > x && grep '\"end\"' two | cmp x -"));
 }
 
+#define ON_GPUS " --device cuda:0,cuda:1 --stages 2 "
+#define LEARN                                                                                      \
+    "train --model model --data text --context 24 --batch 4 --chunks 2 --steps 3 --eval-batches "  \
+    "1 --sample 0 --bind none --threads-per-stage 1 "
+
+static void test_a_decoder_does_the_same_on_gpus(void) {
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
+    CHECK(setenv("WEIR_FAKE_CUDA_GPUS", "2", 1) == 0);
+    const char *folder = test_temporary_directory();
+    write_file(folder, "config.json",
+               CONFIG("qwen3", 32, 48, 2, 4, 2, 8, 300, 1000.0,
+                      TIED ", \"use_sliding_window\": true, \"sliding_window\": 5, "
+                           "\"max_window_layers\": 0"));
+    CHECK(cli_do(folder, "seq 1 300 > text"));
+    CLI_CODE_IN(folder, &run, 0, LEARN "--save cpu.safetensors --json cpu");
+    CLI_CODE_IN(folder, &run, 0, LEARN ON_GPUS "--save gpu.safetensors --json gpu");
+    CLI_CODE_IN(folder, &run, 0, LEARN ON_GPUS "--dtype bf16 --json half");
+    EXPECT_CONTAINS(run.output, "attention, 24 tokens, 4 heads of 8 by 2 of keys: Weir's, on tens");
+    EXPECT_NEAR(cli_loss_of_line(folder, "gpu", 2), cli_loss_of_line(folder, "cpu", 2), 1e-4);
+    EXPECT_NEAR(cli_loss_of_line(folder, "half", 2), cli_loss_of_line(folder, "cpu", 2), 0.02);
+    static const char *const ways[] = {"", ON_GPUS, " --device cuda --dtype bf16", NULL};
+    for (int i = 0; ways[i] != NULL; i++)
+        CLI_CODE_IN(folder, &run, 0,
+                    "generate --model model --load gpu.safetensors --context 24 --prompt-ids 5,6,7 "
+                    "--tokens 12 --temperature 0 --bind none --json way%d %s",
+                    i, ways[i]);
+    EXPECT(cli_do(folder, "grep '\"end\"' way0 > x && grep '\"end\"' way1 | cmp x -"));
+}
+
 WEIR_TEST_SUITE(cli_decoder, TEST(published_decoders_have_their_parameters),
                 TEST(configs_that_are_not_known_are_refused), TEST(damaged_configs_crash_nothing),
                 TEST(weights_are_read_in_one_file_or_in_shards),
                 TEST(what_transformers_files_have_besides_is_passed_over),
-                TEST(a_decoder_trains_and_continues_texts))
+                TEST(a_decoder_trains_and_continues_texts), TEST(a_decoder_does_the_same_on_gpus))

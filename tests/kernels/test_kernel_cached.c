@@ -128,34 +128,49 @@ static void test_cuda_does_the_same(void) {
 }
 
 /** More rows than a launch takes, and more places than a block has: up to three parts of 256. */
+static void check_many_rows(const struct weir__op_shape *like, enum kernel_backend backend) {
+    static const float frequencies[] = {1, 0.3F, 0.02F, 1e-4F};
+    struct weir__op_shape shape = *like;
+    struct kernel_case test;
+    struct kernel_results wanted, got;
+    shape.rows = shape.rows_max = 300;
+    shape.tokens = shape.threads = 1;
+    shape.table = 600;
+    shape.frequencies = frequencies;
+    make_case(&test, &shape, backend);
+    for (int64_t r = 0; r < shape.rows; r++)
+        test.sequence[r] = 1, test.place[r] = (uint32_t)(2 * r);
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    double unit = kernel_is_bf16(backend) ? 0x1p-8 : 0;
+    kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted) + unit,
+                       kernel_backend_name(backend));
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&test);
+}
+
 static void test_cuda_takes_any_number_of_rows(void) {
+    static const struct weir__op_shape shapes[] = {
+        {.op = WEIR__OP_attention_cached, .heads = 1, .width = 8},
+        {.op = WEIR__OP_position_cached, .width = 8},
+        {.op = WEIR__OP_grouped_attention_cached, .heads = 2, .kv_heads = 1, .width = 16},
+        {.op = WEIR__OP_grouped_attention_cached,
+         .heads = 2,
+         .kv_heads = 1,
+         .width = 8,
+         .reach = 257},
+        {.op = WEIR__OP_grouped_attention_cached,
+         .heads = 1,
+         .kv_heads = 1,
+         .width = 3,
+         .reach = 256},
+        {.op = WEIR__OP_rope_cached, .heads = 2, .width = 16},
+    };
     if (!kernel_gpu_is_there()) SKIP("the fake CUDA driver was not built");
-    FOR_CUDA(b) {
-        struct weir__op_shape shape = {.op = WEIR__OP_attention_cached,
-                                       .rows = 300,
-                                       .rows_max = 300,
-                                       .tokens = 1,
-                                       .heads = 1,
-                                       .width = 8,
-                                       .table = 600,
-                                       .threads = 1};
-        struct kernel_case test;
-        struct kernel_results wanted, got;
-        for (int i = 0; i < 2; i++) {
-            make_case(&test, &shape, on_cuda[b]);
-            for (int64_t r = 0; r < shape.rows; r++)
-                test.sequence[r] = 1, test.place[r] = (uint32_t)(2 * r);
-            EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
-            EXPECT_STATUS(kernel_run(&test, on_cuda[b], 0, &got), WEIR_OK);
-            double unit = kernel_is_bf16(on_cuda[b]) ? 0x1p-8 : 0;
-            kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted) + unit,
-                               kernel_backend_name(on_cuda[b]));
-            kernel_results_clean_up(&got);
-            kernel_results_clean_up(&wanted);
-            kernel_case_clean_up(&test);
-            shape.op = WEIR__OP_position_cached;
-        }
-    }
+    FOR_CUDA(b)
+    for (size_t i = 0; i < WEIR__COUNT_OF(shapes) && !test_has_failed(); i++)
+        check_many_rows(&shapes[i], on_cuda[b]);
 }
 
 WEIR_TEST_SUITE(kernel_cached, TEST(a_prompt_gives_what_attention_gives),

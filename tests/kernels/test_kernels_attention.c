@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: attention on CUDA at its edges: every size of heads that has a kernel of its own, sequences
- * of one token and of several tiles, scores that exp cannot take, numbers that are none. Method: as
- * in test_kernels_net.c, on shapes chosen for it; in BF16 by our kernels as well where a library
- * has attention (on the fake driver, for threes of heads).
+ * Goal: attention on CUDA at its edges: every size of heads that has a kernel of its own, heads
+ * that share keys, windows, sequences of one token and of several tiles, scores that exp cannot
+ * take, numbers that are none. Method: as in test_kernels_net.c, on shapes chosen for it; in BF16
+ * by our kernels as well where a library has attention (on the fake driver, for threes of heads).
  */
 #include "harness.h"
 #include "cuda/kernel_gpu.h"
@@ -73,13 +73,15 @@ static void test_heads_of_any_size(void) {
 }
 
 static void test_heads_that_are_too_wide_are_refused(void) {
-    static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad,
+                                             WEIR__OP_grouped_attention, WEIR__OP_rope,
+                                             WEIR__OP_grouped_attention_cached};
     for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
         const struct weir__kernel *kernel = weir__backend_cuda.kernel(ops[i], WEIR_F32);
         struct weir__op_shape shape = shape_of(ops[i], 1, 4, 2, 256);
         size_t workspace = 0;
         EXPECT_STATUS(kernel->measure(&shape, &workspace), WEIR_OK);
-        shape.width = 2 * 257;
+        shape.width = 2 * 258;
         EXPECT_STATUS(kernel->measure(&shape, &workspace), WEIR_ERR_UNSUPPORTED);
     }
 }
@@ -96,6 +98,85 @@ static void test_a_long_sequence(void) {
         shape.sees_all = false;
         compare(&shape, way);
     }
+}
+
+/* ---- heads that share keys, and windows ---- */
+
+static struct weir__op_shape grouped_of(enum weir__op_code op, int64_t tokens, int64_t kv_heads,
+                                        int64_t group, int64_t size) {
+    struct weir__op_shape shape = shape_of(op, 1, tokens, kv_heads * group, size);
+    shape.kv_heads = kv_heads;
+    return shape;
+}
+
+/** Of several tiles, before, at and behind the ends of which a window may begin. */
+static void test_heads_share_keys_within_windows(void) {
+    static const int64_t sizes[] = {64, 128, 24, 40, 129, 20}, reaches[] = {0, 1, 31, 64, 65, 129};
+    static const int64_t groups[] = {1, 3, 2, 4, 2, 3};
+    static const struct way own[] = {{KERNEL_CUDA, false, "CUDA f32"},
+                                     {KERNEL_CUDA_BF16, false, "CUDA bf16"}};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t i = 0; i < WEIR__COUNT_OF(sizes); i++)
+        for (size_t r = i % 2; r < WEIR__COUNT_OF(reaches) && !test_has_failed(); r += 2) {
+            struct weir__op_shape shape =
+                grouped_of(WEIR__OP_grouped_attention, 130 + (int64_t)test_random_below(70),
+                           1 + (int64_t)i % 2, groups[i], sizes[i]);
+            shape.reach = reaches[r];
+            compare(&shape, &own[r / 2 % 2]);
+            shape.op = WEIR__OP_grouped_attention_grad;
+            compare(&shape, &own[r / 2 % 2]);
+        }
+}
+
+/** (R, T, parts, C), as `attention` has its operands, becomes `parts` operands, as grouped. */
+static void part_operand(double *const *to, const double *from, int64_t tokens, int64_t width) {
+    for (int64_t t = 0; t < tokens; t++)
+        for (int i = 0; i < 3; i++)
+            memcpy(to[i] + t * width, from + (3 * t + i) * width, (size_t)width * sizeof(double));
+}
+
+/** What `attention` gives where heads have keys of their own, bit for bit, a window of all keys
+ * too. */
+static void check_as_attention(const struct way *way, bool backward) {
+    int64_t tokens = 131, width = HEADS * 40;
+    struct weir__op_shape whole =
+        shape_of(backward ? WEIR__OP_attention_grad : WEIR__OP_attention, 1, tokens, HEADS, 40);
+    struct weir__op_shape parted =
+        grouped_of(backward ? WEIR__OP_grouped_attention_grad : WEIR__OP_grouped_attention, tokens,
+                   HEADS, 1, 40);
+    struct kernel_case test, grouped;
+    struct kernel_results wanted, got, expected;
+    parted.reach = (int64_t)test_random_below(2) * tokens;
+    kernel_case_init(&test, &whole);
+    kernel_case_empty(&grouped, &parted);
+    part_operand(grouped.in + backward, test.in[backward], tokens, width);
+    if (backward) {
+        memcpy(grouped.in[0], test.in[0], (size_t)(tokens * width) * sizeof(double));
+        memcpy(grouped.in[4], test.in[2], (size_t)(tokens * width) * sizeof(double));
+        memcpy(grouped.in[5], test.in[3], (size_t)(tokens * HEADS) * sizeof(double));
+    }
+    run(&test, way, &wanted);
+    run(&grouped, way, &got);
+    kernel_results_init(&expected, &grouped);
+    if (backward)
+        part_operand(expected.out, wanted.out[0], tokens, width);
+    else
+        for (int i = 0; i < 2; i++)
+            memcpy(expected.out[i], wanted.out[i],
+                   (size_t)grouped.operands.out[i].count * sizeof(double));
+    kernel_expect_same(&got, &expected, way->name);
+    kernel_results_clean_up(&expected);
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&grouped);
+    kernel_case_clean_up(&test);
+}
+
+static void test_heads_with_keys_of_their_own_have_attentions_bits(void) {
+    static const struct way own[] = {{KERNEL_CUDA, true, "CUDA f32"},
+                                     {KERNEL_CUDA_BF16, true, "CUDA bf16, ours"}};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (int i = 0; i < 4 && !test_has_failed(); i++) check_as_attention(&own[i / 2], i % 2 == 1);
 }
 
 /** A single token's share is 1: y is v, bit for bit. */
@@ -193,12 +274,15 @@ static void check_alone(const struct kernel_case *test, const struct kernel_resu
 }
 
 static void test_rows_know_nothing_of_each_other(void) {
-    static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad,
+                                             WEIR__OP_grouped_attention,
+                                             WEIR__OP_grouped_attention_grad};
     static const int64_t sizes[] = {5, 64};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     FOR_WAYS(way)
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 2 * WEIR__COUNT_OF(ops); i++) {
         struct weir__op_shape shape = shape_of(ops[i / 2], 3, 66, HEADS, sizes[i % 2]);
+        if (i >= 4) shape.kv_heads = 1, shape.reach = 40;
         struct kernel_case test;
         struct kernel_results wanted;
         kernel_case_init(&test, &shape);
@@ -211,5 +295,7 @@ static void test_rows_know_nothing_of_each_other(void) {
 
 WEIR_TEST_SUITE(kernels_attention, TEST(heads_of_any_size),
                 TEST(heads_that_are_too_wide_are_refused), TEST(a_long_sequence),
+                TEST(heads_share_keys_within_windows),
+                TEST(heads_with_keys_of_their_own_have_attentions_bits),
                 TEST(one_token_sees_itself), TEST(large_scores_do_not_overflow),
                 TEST(what_is_no_number_in_q_shows_in_lse), TEST(rows_know_nothing_of_each_other))

@@ -53,15 +53,7 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
  * on CPUs. */
 static bool is_cpus(enum weir__op_code op) {
     static const enum weir__op_code alone[] = {WEIR__OP_batch_norm_act,
-                                               WEIR__OP_batch_norm_act_sums,
-                                               WEIR__OP_grouped_attention,
-                                               WEIR__OP_grouped_attention_grad,
-                                               WEIR__OP_grouped_attention_cached,
-                                               WEIR__OP_rope,
-                                               WEIR__OP_rope_grad,
-                                               WEIR__OP_rope_cached,
-                                               WEIR__OP_swiglu,
-                                               WEIR__OP_swiglu_grad};
+                                               WEIR__OP_batch_norm_act_sums};
     for (size_t i = 0; i < WEIR__COUNT_OF(alone); i++)
         if (alone[i] == op) return true;
     return false;

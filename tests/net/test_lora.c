@@ -2,11 +2,14 @@
 /*
  * Goal: adapters of low rank learn beside frozen weights, in every product that they are asked for,
  * and cost what they must alone. Method: small decoders, GPTs and lists of layers; gradients by
- * differences and, over cuts, schedules and checkpoint modes, the same bits; plans and tables by
- * what they hold. That the numbers are PEFT's is test_golden_nets.c's.
+ * differences and, over cuts, schedules and checkpoint modes, the same bits; a CPU's numbers on the
+ * fake driver's GPUs; plans and tables by what they hold. That the numbers are PEFT's is
+ * test_golden_nets.c's.
  */
+#include "engine/engine_gpu.h"
+#include "cuda/fake_gpu.h"
 #include "harness.h"
-#include "net/net_trial.h"
+#include "net/net_pipes.h"
 #include "weir_models.h"
 
 #include <math.h>
@@ -205,6 +208,44 @@ static void test_adapters_begin_as_nothing(void) {
     trial_data_clean_up(&data);
 }
 
+static void expect_near(const struct trial_result *got, const struct trial_result *wanted) {
+    size_t count = wanted->gradient_bytes / sizeof(float);
+    const float *a = got->gradients, *b = wanted->gradients;
+    float largest = 0;
+    if (!EXPECT(count > 0 && got->gradient_bytes == wanted->gradient_bytes)) return;
+    for (size_t i = 0; i < count; i++) largest = fmaxf(largest, fabsf(b[i]));
+    EXPECT(largest > 0);
+    EXPECT_NEAR(got->loss, wanted->loss, 1e-5 * fabs(wanted->loss));
+    for (size_t i = 0; i < count; i++)
+        if (!EXPECT_NEAR(a[i], b[i], 1e-5 * largest)) break;
+}
+
+static void test_gpus_give_a_cpus_gradients(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
+    if (gpu == NULL || !net_pipe_has_libraries()) return;
+    const char *devices[] = {engine_gpu_name("cuda:0"), engine_gpu_name("cuda:1")};
+    struct weir_model *models[] = {decoder(), gpt()};
+    for (int i = 0; i < 2; i++) {
+        struct weir_net_options options = trial_options(2, ROWS, 3);
+        struct trial_result wanted = {0}, got = {0};
+        struct trial_data data;
+        options.dtype = WEIR_F32;
+        adapt(models[i], 0.25, all, 1);
+        tokens_init(&data, models[i]);
+        step(models[i], &options, &data, &wanted);
+        gpu->reset(test_random_u64(), 2, 0);
+        options.pipe.devices = devices;
+        options.pipe.device_count = 2;
+        step(models[i], &options, &data, &got);
+        if (!test_has_failed()) expect_near(&got, &wanted);
+        fake_gpus_clean(gpu);
+        trial_result_clean_up(&wanted);
+        trial_result_clean_up(&got);
+        trial_data_clean_up(&data);
+        weir_model_destroy(models[i]);
+    }
+}
+
 static void plan_of(bool adapted, struct weir_device_plan *device) {
     struct weir_net_options options = trial_options(1, ROWS, 3);
     struct weir_model *model = decoder();
@@ -288,6 +329,6 @@ static void test_bad_adapters_are_refused(void) {
 WEIR_TEST_SUITE(lora, TEST(gradients_are_the_losss_differences),
                 TEST(cuts_schedules_and_checkpoints_change_no_bit),
                 TEST(below_the_first_adapter_there_is_no_backward), TEST(adapters_begin_as_nothing),
-                TEST(the_plan_counts_what_learns),
+                TEST(gpus_give_a_cpus_gradients), TEST(the_plan_counts_what_learns),
                 TEST(adapters_are_saved_and_loaded_under_pefts_names),
                 TEST(bad_adapters_are_refused))

@@ -2,7 +2,8 @@
 /*
  * Goal: the built-in models, as they are initialised, get gradients on GPUs, and in bf16 on CPUs,
  * that are as near to the true ones as their dtype allows, whatever the pipeline. Method: two GPTs,
- * a U-Net, a GPT whose embedding and blocks have many readers, and four files of other layers, on
+ * a U-Net, a GPT whose embedding and blocks have many readers, two decoders whose heads share keys,
+ * and four files of other layers, on
  * the fake driver, on one to three stages over GPUs, and over GPUs and CPUs, and at each level of a
  * CPU that runs here, with data that are always the same; against the f64 reference of the same f32
  * parameters (net_exact.h), which test_golden_nets.c and test_golden_unet.c hold to PyTorch.
@@ -20,9 +21,9 @@
  * U-Net and AmoebaNet's cells, where one such number may change a slope, and 2^-8 on top, because
  * the library may round a weight's gradient (product.c). It is 3/4 D for the GPT of 3 heads, which
  * has more numbers for that to happen to, early ones too; and 2 D for attention on tensor cores,
- * which rounds probabilities too: our kernels' (the GPT of 4 heads) and a real GPU's library (that
- * of 3, which is the fake driver's library elsewhere). A kernel that rounds otherwise, or twice,
- * does not pass.
+ * which rounds probabilities too: our kernels' (the GPT of 4 heads, decoders) and a real GPU's
+ * library (that of 3, which is the fake driver's library elsewhere). A kernel that rounds
+ * otherwise, or twice, does not pass.
  */
 #include "engine/engine_gpu.h"
 #include "cuda/fake_gpu.h"
@@ -98,6 +99,38 @@ static void init_readers(struct net_problem *problem) {
     trial_add(problem->model, "gpt_head", WEIR_ATTRS(width, vocab));
 }
 
+static void init_decoder_of(struct net_problem *problem, struct weir_decoder_options options) {
+    options.layers = 2;
+    options.width = 32;
+    options.inner = 48;
+    options.head_size = 16;
+    options.context = 20;
+    options.vocab = 61;
+    EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &problem->model), WEIR_OK);
+    problem->input = problem->target =
+        (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {options.context}};
+    problem->classes = problem->labels = options.vocab;
+}
+
+/* As Qwen 2.5. */
+static void init_decoder(struct net_problem *problem) {
+    struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
+    options.heads = 4;
+    options.kv_heads = 2;
+    options.qkv_bias = options.tied = true;
+    init_decoder_of(problem, options);
+}
+
+/* As Qwen 3, with Mistral's window. */
+static void init_decoder_window(struct net_problem *problem) {
+    struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
+    options.heads = 3;
+    options.kv_heads = 1;
+    options.window = 6;
+    options.qk_norm = true;
+    init_decoder_of(problem, options);
+}
+
 /* The golden nets' (test_golden_nets.c). */
 static void init_file(struct net_problem *problem, const char *path) {
     const char *loss;
@@ -133,6 +166,8 @@ static const struct {
               {"gpt of 4 heads", init_gpt_ours, 2, 2, 0},
               {"unet", init_unet, 0x1p-3, 0x1p-3, 0x1p-8},
               {"readers", init_readers, 0x1p-6, 0x1p-6, 0},
+              {"decoder", init_decoder, 2, 2, 0},
+              {"decoder with a window", init_decoder_window, 2, 2, 0},
               {"layers of text", init_text_layers, 0x1p-6, 0x1p-6, 0},
               {"layers of images", init_image_layers, 0x1p-6, 0x1p-6, 0x1p-8},
               {"batch norms", init_batch_layers, 0x1p-6, 0x1p-6, 0x1p-8},

@@ -24,7 +24,8 @@ enum weir__cuda_map {
     WEIR__CUDA_MAP_SILU_GRAD,
     WEIR__CUDA_MAP_SIGMOID_GRAD,
     WEIR__CUDA_MAP_TANH_GRAD,
-    WEIR__CUDA_MAP_SCALE
+    WEIR__CUDA_MAP_SCALE,
+    WEIR__CUDA_MAP_SWIGLU
 };
 
 /** An element-wise op; y may be an input. */
@@ -36,6 +37,13 @@ struct weir__cuda_each {
     uint32_t map;     /**< enum weir__cuda_map; gelu's are kernels of their own */
     uint32_t by_tanh; /**< gelu */
     float slope;      /**< leaky_relu, scale */
+};
+
+/** Each of (count). */
+struct weir__cuda_swiglu_grad {
+    void *dgate, *dup;
+    const void *dy, *gate, *up;
+    uint64_t count;
 };
 
 /** weight_pack, weight_deliver: threads of a block, and the most blocks: five for each

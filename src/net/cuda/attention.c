@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention, and with a cache. In BF16 a library's (numerics.h), where it has it for the shape:
- * that is found out when the pipe is built, and holds for all of its calls. Else by kernels of
- * ours, of which a head's size decides the variant; both have the same shapes, so that a workspace
- * is counted for whichever it will be.
+ * Attention, also grouped, and with a cache; rotary positions. Attention in BF16 is a library's
+ * (numerics.h), where it has it for the shape: that is found out when the pipe is built, and holds
+ * for all of its calls. Else, and where heads share keys, it is by kernels of ours, of which a
+ * head's size decides the variant; both have the same shapes, so that a workspace is counted for
+ * whichever it will be.
  */
 #include "net/cuda/attention_arguments.h"
 #include "net/cuda/cuda.h"
@@ -57,21 +58,38 @@ static int64_t head_size(const struct weir__op_shape *shape) {
     return shape->width / shape->heads;
 }
 
+/** Of attention that is not grouped as many as heads. */
+static int64_t kv_heads(const struct weir__op_shape *shape) {
+    int64_t count = shape->kv_heads == 0 ? shape->heads : shape->kv_heads;
+    assert(count > 0 && shape->heads % count == 0);
+    return count;
+}
+
+/** How many of `count` keys a query sees at most. */
+static uint32_t reach_of(const struct weir__op_shape *shape, int64_t count) {
+    assert(count <= INT32_MAX && (shape->reach == 0 || !shape->sees_all));
+    return (uint32_t)(shape->reach > 0 && shape->reach < count ? shape->reach : count);
+}
+
+static bool is_gradient(const struct weir__op_shape *shape) {
+    return shape->op == WEIR__OP_attention_grad || shape->op == WEIR__OP_grouped_attention_grad;
+}
+
 static bool is_for_tensor_cores(const struct weir__op_shape *shape) {
     int64_t size = head_size(shape);
     return shape->dtype == WEIR_BF16 && size <= WEIR__CUDA_ATTEND_SIZE &&
            size % WEIR__CUDA_ATTEND_STEP == 0;
 }
 
-/** Libraries are asked for causal attention only. */
+/** Libraries are asked for causal attention only, whose heads have keys of their own. */
 static bool may_be_librarys(const struct weir__op_shape *shape) {
-    return is_for_tensor_cores(shape) && !shape->sees_all;
+    return is_for_tensor_cores(shape) && !shape->sees_all && shape->kv_heads == 0;
 }
 
-/** A block for each `tile` tokens of each head. */
-static uint64_t row_blocks_of(const struct weir__op_shape *shape, uint32_t tile) {
+/** A block for each `tile` tokens of each of `heads`. */
+static uint64_t row_blocks_of(const struct weir__op_shape *shape, int64_t heads, uint32_t tile) {
     assert(tile > 0);
-    return ((uint64_t)shape->tokens + tile - 1) / tile * (uint64_t)shape->heads;
+    return ((uint64_t)shape->tokens + tile - 1) / tile * (uint64_t)heads;
 }
 
 /** Heads of up to 256 numbers, and no more blocks than a launch may have. */
@@ -80,7 +98,7 @@ static int check(const struct weir__op_shape *shape) {
     if (head_size(shape) > HEAD_MAX || shape->rows > most || shape->tokens > most ||
         shape->heads > most)
         return WEIR_ERR_UNSUPPORTED;
-    uint64_t blocks = row_blocks_of(shape, TILE);
+    uint64_t blocks = row_blocks_of(shape, shape->heads, TILE);
     bool fits = blocks <= INT32_MAX && blocks * (uint64_t)shape->rows <= INT32_MAX;
     return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
 }
@@ -114,10 +132,13 @@ static void release(void *state) {
 /** What a pipe's log says: whose it is, and for which shape. */
 static void note_way(const struct weir__op_shape *shape, struct weir_stream *stream,
                      const char *way) {
-    weir__cuda_way_note(
-        weir__cuda_device(stream->device), "attention%s, %lld tokens, %lld heads of %lld: %s",
-        shape->op == WEIR__OP_attention_grad ? "'s gradient" : "", (long long)shape->tokens,
-        (long long)shape->heads, (long long)head_size(shape), way);
+    char keys[48] = "";
+    if (shape->kv_heads > 0)
+        snprintf(keys, sizeof keys, " by %lld of keys", (long long)shape->kv_heads);
+    weir__cuda_way_note(weir__cuda_device(stream->device),
+                        "attention%s, %lld tokens, %lld heads of %lld%s: %s",
+                        is_gradient(shape) ? "'s gradient" : "", (long long)shape->tokens,
+                        (long long)shape->heads, (long long)head_size(shape), keys, way);
 }
 
 /** Of `attention`, whose library is known. */
@@ -202,23 +223,18 @@ static int measure_grad(const struct weir__op_shape *shape, size_t *workspace) {
 
 /* ---- ours ---- */
 
-static int launch(const struct weir__op_call *call, const struct variants *variants,
+/** For each tile of `heads` heads. */
+static int launch(const struct weir__op_call *call, const struct variants *variants, int64_t heads,
                   struct weir__cuda_attention *pass) {
     const struct weir__op_shape *shape = call->shape;
     bool tensor = is_for_tensor_cores(shape);
-    int64_t size = head_size(shape);
-    int which = size <= 64 ? 0 : size <= 128 ? 1 : 2;
+    int which = pass->size <= 64 ? 0 : pass->size <= 128 ? 1 : 2;
     uint32_t tile = tensor ? variants->tensor_tile : TILE;
-    uint64_t blocks = row_blocks_of(shape, tile) * (uint64_t)shape->rows;
+    uint64_t blocks = row_blocks_of(shape, heads, tile) * (uint64_t)shape->rows;
     assert(blocks <= INT32_MAX);
     struct weir__cuda_grid grid = {{(uint32_t)blocks, 1, 1},
                                    {tensor ? tile / WARP_ROWS * WARP : THREADS, 1, 1},
                                    tensor ? TENSOR_SHARED : TILE_SHARED};
-    pass->tokens = (uint32_t)shape->tokens;
-    pass->heads = (uint32_t)shape->heads;
-    pass->size = (uint32_t)size;
-    pass->sees_all = shape->sees_all;
-    pass->scale = (float)(1 / sqrt((double)size));
     if (blocks == 0) return WEIR_OK;
     return weir__net_launch(call->stream,
                             tensor ? variants->tensor[which]
@@ -226,33 +242,74 @@ static int launch(const struct weir__op_call *call, const struct variants *varia
                             &grid, (void *[]){pass});
 }
 
+/** What both passes take: of `in`, which begins with qkv, or q, k and v, and `rest`, which is y and
+ * lse. */
+static struct weir__cuda_attention pass_of(const struct weir__op_shape *shape,
+                                           const void *const *in, const void *const *rest) {
+    uint64_t size = (uint64_t)head_size(shape), width = (uint64_t)shape->width;
+    uint64_t kept = (uint64_t)kv_heads(shape) * size;
+    bool grouped = shape->kv_heads > 0;
+    size_t third = (size_t)shape->width * weir_dtype_bytes(shape->dtype);
+    return (struct weir__cuda_attention){.q = in[0],
+                                         .k = grouped ? in[1] : (const char *)in[0] + third,
+                                         .v = grouped ? in[2] : (const char *)in[0] + 2 * third,
+                                         .y = (void *)(uintptr_t)rest[0],
+                                         .lse = (float *)(uintptr_t)rest[1],
+                                         .step = grouped ? width : 3 * width,
+                                         .kv_step = grouped ? kept : 3 * width,
+                                         .tokens = (uint32_t)shape->tokens,
+                                         .heads = (uint32_t)shape->heads,
+                                         .group = (uint32_t)(shape->heads / kv_heads(shape)),
+                                         .size = (uint32_t)size,
+                                         .reach = reach_of(shape, shape->tokens),
+                                         .sees_all = shape->sees_all,
+                                         .scale = (float)(1 / sqrt((double)size))};
+}
+
+static int attend(const struct weir__op_call *call) {
+    struct weir__cuda_attention pass =
+        pass_of(call->shape, call->in, (const void *const *)call->out);
+    return launch(call, &forward, call->shape->heads, &pass);
+}
+
+static int differentiate(const struct weir__op_call *call, struct weir__cuda_attention *pass) {
+    pass->dy = call->in[0];
+    pass->delta = call->workspace;
+    int status = launch(call, &grad_q, call->shape->heads, pass);
+    if (status != WEIR_OK) return status;
+    return launch(call, &grad_kv, kv_heads(call->shape), pass);
+}
+
 static int attention(const struct weir__op_call *call) {
-    if (call->state != NULL) {
-        struct weir__cuda_attend_call attend = {
-            .qkv = call->in[0], .y = call->out[0], .lse = call->out[1]};
-        return run(call, &attend);
-    }
-    struct weir__cuda_attention pass = {.qkv = call->in[0], .y = call->out[0], .lse = call->out[1]};
-    return launch(call, &forward, &pass);
+    if (call->state == NULL) return attend(call);
+    struct weir__cuda_attend_call librarys = {
+        .qkv = call->in[0], .y = call->out[0], .lse = call->out[1]};
+    return run(call, &librarys);
 }
 
 static int attention_grad(const struct weir__op_call *call) {
     if (call->state != NULL) {
-        struct weir__cuda_attend_call attend = {.qkv = call->in[1],
-                                                .y = (void *)(uintptr_t)call->in[2],
-                                                .lse = (float *)(uintptr_t)call->in[3],
-                                                .dy = call->in[0],
-                                                .dqkv = call->out[0]};
-        return run(call, &attend);
+        struct weir__cuda_attend_call librarys = {.qkv = call->in[1],
+                                                  .y = (void *)(uintptr_t)call->in[2],
+                                                  .lse = (float *)(uintptr_t)call->in[3],
+                                                  .dy = call->in[0],
+                                                  .dqkv = call->out[0]};
+        return run(call, &librarys);
     }
-    struct weir__cuda_attention pass = {.qkv = call->in[1],
-                                        .y = (void *)(uintptr_t)call->in[2],
-                                        .lse = (float *)(uintptr_t)call->in[3],
-                                        .dy = call->in[0],
-                                        .dqkv = call->out[0],
-                                        .delta = call->workspace};
-    int status = launch(call, &grad_q, &pass);
-    return status == WEIR_OK ? launch(call, &grad_kv, &pass) : status;
+    struct weir__cuda_attention pass = pass_of(call->shape, call->in + 1, call->in + 2);
+    size_t third = (size_t)call->shape->width * weir_dtype_bytes(call->shape->dtype);
+    pass.dq = call->out[0];
+    pass.dk = (char *)call->out[0] + third;
+    pass.dv = (char *)call->out[0] + 2 * third;
+    return differentiate(call, &pass);
+}
+
+static int grouped_attention_grad(const struct weir__op_call *call) {
+    struct weir__cuda_attention pass = pass_of(call->shape, call->in + 1, call->in + 4);
+    pass.dq = call->out[0];
+    pass.dk = call->out[1];
+    pass.dv = call->out[2];
+    return differentiate(call, &pass);
 }
 
 /* ---- with a cache ---- */
@@ -284,7 +341,8 @@ static int count_parts(const struct weir__op_shape *shape, struct past_parts *pa
     static const size_t room = (size_t)16 << 20;
     if (head_size(shape) > HEAD_MAX || shape->heads > heads_most || shape->table > table_most)
         return WEIR_ERR_UNSUPPORTED;
-    int64_t count = (shape->table + WEIR__CUDA_CACHED_PART - 1) / WEIR__CUDA_CACHED_PART;
+    uint32_t reach = reach_of(shape, shape->table);
+    int64_t count = (reach + WEIR__CUDA_CACHED_PART - 1) / WEIR__CUDA_CACHED_PART;
     *parts = (struct past_parts){.count = (uint32_t)count, .rows = WEIR__CUDA_PLACES};
     if (count < 2) return WEIR_OK;
     size_t numbers = (size_t)(WEIR__CUDA_CACHED_HEAD + head_size(shape)) * sizeof(float);
@@ -320,7 +378,9 @@ static int launch_keep(const struct weir__op_call *call, struct weir__cuda_cache
                        uint32_t count) {
     bool single = call->shape->dtype == WEIR_F32;
     struct weir__cuda_grid grid = {
-        {row_blocks(2 * call->shape->width), count, 1}, {THREADS, 1, 1}, 0};
+        {row_blocks((int64_t)(pass->heads / pass->group * pass->size)), count, 1},
+        {THREADS, 1, 1},
+        0};
     return weir__net_launch(call->stream,
                             single ? WEIR__NET_KERNEL_attention_keep_f32
                                    : WEIR__NET_KERNEL_attention_keep_bf16,
@@ -333,7 +393,8 @@ static int launch_attend(const struct weir__op_call *call, struct weir__cuda_cac
     pass->part_count = 1;
     pass->parts = call->workspace;
     for (uint32_t r = 0; r < count; r++) {
-        uint32_t own = pass->places.place[r] / WEIR__CUDA_CACHED_PART + 1;
+        uint32_t last = pass->places.place[r];
+        uint32_t own = (last < pass->reach ? last : pass->reach - 1) / WEIR__CUDA_CACHED_PART + 1;
         if (own > pass->part_count) pass->part_count = own;
     }
     struct weir__cuda_grid grid = {
@@ -354,15 +415,23 @@ static int launch_attend(const struct weir__op_call *call, struct weir__cuda_cac
 static int cached_rows(const struct weir__op_call *call, cached_fn *launch, uint32_t most) {
     const struct weir__op_shape *shape = call->shape;
     size_t bytes = weir_dtype_bytes(shape->dtype), width = (size_t)shape->width;
+    const void *nothing[] = {NULL, NULL};
+    const struct weir__cuda_attention all = pass_of(shape, call->in, nothing);
     int status = WEIR_OK;
     struct weir__cuda_cached pass = {.cache = call->cache,
+                                     .step = all.step,
+                                     .kv_step = all.kv_step,
                                      .table = (uint32_t)shape->table,
-                                     .heads = (uint32_t)shape->heads,
-                                     .size = (uint32_t)head_size(shape)};
-    pass.scale = (float)(1 / sqrt((double)pass.size));
+                                     .heads = all.heads,
+                                     .group = all.group,
+                                     .size = all.size,
+                                     .reach = reach_of(shape, shape->table),
+                                     .scale = all.scale};
     for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += most) {
         uint32_t count = take_places(call, first, most, &pass.places);
-        pass.qkv = (const char *)call->in[0] + (size_t)first * 3 * width * bytes;
+        pass.q = (const char *)all.q + (size_t)first * all.step * bytes;
+        pass.k = (const char *)all.k + (size_t)first * all.kv_step * bytes;
+        pass.v = (const char *)all.v + (size_t)first * all.kv_step * bytes;
         pass.y = (char *)call->out[0] + (size_t)first * width * bytes;
         status = launch(call, &pass, count);
     }
@@ -395,19 +464,87 @@ static int position_cached(const struct weir__op_call *call) {
     return status;
 }
 
+/* ---- rotary positions ---- */
+
+enum { ROPE_TOKENS = 8 /* of a block */ };
+
+/** Heads of up to 256 numbers, as attention has. */
+static int measure_rope(const struct weir__op_shape *shape, size_t *workspace) {
+    static const int64_t width_most = INT32_MAX / ROPE_TOKENS;
+    *workspace = 0;
+    bool fits = head_size(shape) <= 2 * WEIR__CUDA_ROPE_PAIRS && shape->width <= width_most &&
+                shape->tokens <= INT32_MAX && shape->rows <= INT32_MAX;
+    return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
+}
+
+static struct weir__cuda_rope rope_of(const struct weir__op_call *call, float way) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_rope rope = {.y = call->out[0],
+                                   .x = call->in[0],
+                                   .rows = (uint64_t)(shape->rows * shape->tokens),
+                                   .tokens = (uint32_t)shape->tokens,
+                                   .heads = (uint32_t)shape->heads,
+                                   .pairs = (uint32_t)(head_size(shape) / 2),
+                                   .way = way};
+    assert(shape->frequencies != NULL && rope.pairs <= WEIR__CUDA_ROPE_PAIRS);
+    memcpy(rope.frequencies, shape->frequencies, rope.pairs * sizeof rope.frequencies[0]);
+    return rope;
+}
+
+static struct weir__cuda_grid rope_grid(uint64_t rows) {
+    return weir__cuda_line(rows, ROPE_TOKENS, THREADS, 0);
+}
+
+static int turn(const struct weir__op_call *call, float way) {
+    struct weir__cuda_rope pass = rope_of(call, way);
+    struct weir__cuda_grid grid = rope_grid(pass.rows);
+    if (pass.rows == 0) return WEIR_OK;
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(rope, call->shape), &grid,
+                            (void *[]){&pass});
+}
+
+static int rope(const struct weir__op_call *call) {
+    return turn(call, 1);
+}
+
+static int rope_grad(const struct weir__op_call *call) {
+    return turn(call, -1);
+}
+
+static int rope_cached(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    size_t row_bytes = (size_t)shape->width * weir_dtype_bytes(shape->dtype);
+    struct weir__cuda_rope_cached pass = {.rope = rope_of(call, 1)};
+    int status = WEIR_OK;
+    for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += WEIR__CUDA_PLACES) {
+        pass.rope.rows = take_places(call, first, WEIR__CUDA_PLACES, &pass.places);
+        pass.rope.x = (const char *)call->in[0] + (size_t)first * row_bytes;
+        pass.rope.y = (char *)call->out[0] + (size_t)first * row_bytes;
+        struct weir__cuda_grid grid = rope_grid(pass.rope.rows);
+        status = weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(rope_cached, shape), &grid,
+                                  (void *[]){&pass});
+    }
+    return status;
+}
+
+#define WHOLE(name, measure_, run_)                                                                \
+    [WEIR__OP_##name] = {.measure = (measure_),                                                    \
+                         .prepare = prepare,                                                       \
+                         .release = release,                                                       \
+                         .run = (run_),                                                            \
+                         .library = "CUDA"}
+#define ROW(name, measure_, run_)                                                                  \
+    [WEIR__OP_##name] = {.measure = (measure_), .run = (run_), .library = "CUDA"}
+
 const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT] = {
-    [WEIR__OP_attention] = {.measure = measure,
-                            .prepare = prepare,
-                            .release = release,
-                            .run = attention,
-                            .library = "CUDA"},
-    [WEIR__OP_attention_grad] = {.measure = measure_grad,
-                                 .prepare = prepare,
-                                 .release = release,
-                                 .run = attention_grad,
-                                 .library = "CUDA"},
-    [WEIR__OP_attention_cached] = {.measure = measure_cached,
-                                   .run = attention_cached,
-                                   .library = "CUDA"},
-    [WEIR__OP_position_cached] = {.run = position_cached, .library = "CUDA"},
+    WHOLE(attention, measure, attention),
+    WHOLE(attention_grad, measure_grad, attention_grad),
+    WHOLE(grouped_attention, measure, attend),
+    WHOLE(grouped_attention_grad, measure_grad, grouped_attention_grad),
+    ROW(attention_cached, measure_cached, attention_cached),
+    ROW(grouped_attention_cached, measure_cached, attention_cached),
+    ROW(position_cached, NULL, position_cached),
+    ROW(rope, measure_rope, rope),
+    ROW(rope_grad, measure_rope, rope_grad),
+    ROW(rope_cached, measure_rope, rope_cached),
 };

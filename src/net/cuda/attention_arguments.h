@@ -9,16 +9,20 @@
 
 #include <stdint.h>
 
-/** A pass over whole sequences. What it does not use is NULL. */
+/** A pass over whole sequences. Each head of k and v serves `group` heads of q in turn. What a pass
+ * does not use is NULL. */
 struct weir__cuda_attention {
-    const void *qkv; /**< (R, T, 3, heads, size) */
-    void *y;         /**< (R, T, heads, size); only read by the backward pass */
-    float *lse;      /**< (R, heads, T); likewise */
-    const void *dy;  /**< (R, T, heads, size) */
-    void *dqkv;      /**< (R, T, 3, heads, size) */
-    float *delta;    /**< (R, heads, T): dy . y, made by dq's kernel for the one of dk and dv */
-    uint32_t tokens, heads, size;
-    uint32_t sees_all; /**< a query sees every key, not only those up to its own */
+    const void *q;      /**< (R, T, heads, size), tokens `step` numbers apart */
+    const void *k, *v;  /**< (R, T, heads / group, size), tokens `kv_step` apart */
+    void *y;            /**< (R, T, heads, size); only read by the backward pass */
+    float *lse;         /**< (R, heads, T); likewise */
+    const void *dy;     /**< (R, T, heads, size) */
+    void *dq, *dk, *dv; /**< as q, k, v */
+    float *delta;       /**< (R, heads, T): dy . y, made by dq's kernel for that of dk and dv */
+    uint64_t step, kv_step;
+    uint32_t tokens, heads, group, size;
+    uint32_t reach;    /**< a query sees the last so many keys up to its own; 1 to T */
+    uint32_t sees_all; /**< a query sees every key, and reach is T */
     float scale;       /**< 1 / sqrt(size) */
 };
 
@@ -35,15 +39,18 @@ struct weir__cuda_places {
 
 /** Attention of single tokens over a cache. Pointers are the launch's first row's. */
 struct weir__cuda_cached {
-    const void *qkv; /**< (rows, 3, heads, size) */
-    void *y;         /**< (rows, heads, size) */
-    void *cache;     /**< (sequences, table, 2, heads, size) */
+    const void *q;     /**< (rows, heads, size), `step` numbers apart */
+    const void *k, *v; /**< (rows, heads / group, size), `kv_step` apart */
+    void *y;           /**< (rows, heads, size) */
+    void *cache;       /**< (sequences, table, 2, heads / group, size) */
     /** (rows, heads, part_count, CACHED_HEAD + size): a part's largest score, the sum of its shares
      * relative to that, and of those times their values. Of rows of one part nothing is here. */
     float *parts;
+    uint64_t step, kv_step;
     uint32_t part_count; /**< of the row that has most */
-    uint32_t table, heads, size;
-    float scale; /**< 1 / sqrt(size) */
+    uint32_t table, heads, group, size;
+    uint32_t reach; /**< a row sees the last so many places up to its own; 1 to table */
+    float scale;    /**< 1 / sqrt(size) */
     struct weir__cuda_places places;
 };
 
@@ -52,6 +59,25 @@ struct weir__cuda_position_cached {
     const void *x;      /**< (rows, width) */
     const float *table; /**< (P, width) */
     uint64_t width;
+    struct weir__cuda_places places;
+};
+
+enum { WEIR__CUDA_ROPE_PAIRS = 128 /**< of a head, at most */ };
+
+/** Rotary positions. y may be x. */
+struct weir__cuda_rope {
+    void *y;         /**< (rows, heads, 2, pairs) */
+    const void *x;   /**< (rows, heads, 2, pairs) */
+    uint64_t rows;   /**< tokens of all sequences */
+    uint32_t tokens; /**< of a sequence: row r is token r % tokens */
+    uint32_t heads, pairs;
+    float way;                                /**< 1, or -1 to turn back */
+    float frequencies[WEIR__CUDA_ROPE_PAIRS]; /**< radians per token */
+};
+
+/** Of single tokens, at their places. Pointers are the launch's first row's. */
+struct weir__cuda_rope_cached {
+    struct weir__cuda_rope rope;
     struct weir__cuda_places places;
 };
 

@@ -17,6 +17,8 @@
     X(each_bf16)                                                                                   \
     X(each_pair_f32)                                                                               \
     X(each_pair_bf16)                                                                              \
+    X(swiglu_grad_f32)                                                                             \
+    X(swiglu_grad_bf16)                                                                            \
     X(dropout_f32)                                                                                 \
     X(dropout_bf16)                                                                                \
     X(dropout2d_f32)                                                                               \
@@ -187,7 +189,11 @@
     X(attention_join_f32)                                                                          \
     X(attention_join_bf16)                                                                         \
     X(position_cached_f32)                                                                         \
-    X(position_cached_bf16)
+    X(position_cached_bf16)                                                                        \
+    X(rope_f32)                                                                                    \
+    X(rope_bf16)                                                                                   \
+    X(rope_cached_f32)                                                                             \
+    X(rope_cached_bf16)
 
 /** product.c */
 #define WEIR__NET_KERNEL_PRODUCT_MAP(X)                                                            \

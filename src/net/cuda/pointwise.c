@@ -47,6 +47,21 @@ static int gelu_grad(const struct weir__op_call *call) {
     return run_each(call, WEIR__CUDA_BY_DTYPE(gelu_grad, call->shape), &each);
 }
 
+static int swiglu_grad(const struct weir__op_call *call) {
+    struct weir__cuda_swiglu_grad grad = {.dgate = call->out[0],
+                                          .dup = call->out[1],
+                                          .dy = call->in[0],
+                                          .gate = call->in[1],
+                                          .up = call->in[2],
+                                          .count = elements(call->shape)};
+    struct weir__cuda_grid grid =
+        weir__cuda_line(chunks_of(call->shape, grad.count), THREADS, THREADS, 0);
+    void *arguments[] = {&grad};
+    if (grad.count == 0) return WEIR_OK;
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(swiglu_grad, call->shape), &grid,
+                            arguments);
+}
+
 static int map_one(const struct weir__op_call *call, enum weir__cuda_map map) {
     struct weir__cuda_each each = each_of(call, false);
     each.map = map;
@@ -71,6 +86,7 @@ MAP(sigmoid, map_one, SIGMOID)
 MAP(hyperbolic, map_one, TANH)
 MAP(add, map_pair, ADD)
 MAP(multiply, map_pair, MULTIPLY)
+MAP(swiglu, map_pair, SWIGLU)
 MAP(relu_grad, map_pair, RELU_GRAD)
 MAP(leaky_relu_grad, map_pair, LEAKY_RELU_GRAD)
 MAP(silu_grad, map_pair, SILU_GRAD)
@@ -288,6 +304,8 @@ const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
     ROW(scale, scale),
     ROW(silu, silu),
     ROW(silu_grad, silu_grad),
+    ROW(swiglu, swiglu),
+    ROW(swiglu_grad, swiglu_grad),
     ROW(sigmoid, sigmoid),
     ROW(sigmoid_grad, sigmoid_grad),
     ROW(tanh, hyperbolic),
