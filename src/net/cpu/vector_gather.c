@@ -20,15 +20,26 @@ static int64_t parts_of(int64_t count, int64_t part) {
     return (count + part - 1) / part;
 }
 
+static void copy_bf16(number *to, const struct weir__bf16 *from, int64_t width) {
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) v_store(to + i, v_load(from + i));
+    v_store_some(to + i, v_load_some(from + i, width - i), width - i);
+}
+
 static void copy_part(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     const int64_t *index = call->in[0];
     int64_t width = call->shape->out, count = call->shape->rows * call->shape->tokens;
     int64_t first = (int64_t)part * PART_TOKENS;
     (void)member;
-    for (int64_t m = first; m < count && m < first + PART_TOKENS; m++)
-        row_narrow((number *)call->out[0] + m * width,
-                   (const float *)call->in[1] + index[m] * width, width);
+    for (int64_t m = first; m < count && m < first + PART_TOKENS; m++) {
+        number *to = (number *)call->out[0] + m * width;
+        int64_t from = index[m] * width;
+        if (call->shape->stored == WEIR_BF16)
+            copy_bf16(to, (const struct weir__bf16 *)call->in[1] + from, width);
+        else
+            row_narrow(to, (const float *)call->in[1] + from, width);
+    }
 }
 
 int VECTOR(embedding)(const struct weir__op_call *call) {
