@@ -283,6 +283,7 @@ struct weir_stage {
     size_t state_bytes;  /**< lasting memory of any other use: packed copies of weights, caches of
                               keys and values. As old as the pipe, with infer_only as well; the plan
                               counts it as workspace */
+    size_t mapped_bytes; /**< of files, read where they lie: the plan tells them, but counts none */
     uint32_t norm_count; /**< partial sums that `norm` writes */
     uint32_t tie_count;
     const struct weir_tie *ties;         /**< uses of parameters that other stages use as well */
@@ -525,6 +526,9 @@ struct weir_device_plan {
     uint64_t portals;     /**< skips and their gradients */
     uint64_t workspace;   /**< of calls, and the stages' state_bytes */
     uint64_t padding;     /**< what alignment and packing leave unused */
+    uint64_t mapped; /**< not in `total`: of files, which stages read where they lie. The system
+                          has them in memory while there is room, once for all who map them;
+                          what two stages share is counted with both */
 };
 
 /** From `time` until the next point, `bytes` are in use on a device. Times are in forwards of a

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * More of what weir_net.h has: batch norm, and networks of images and of text that are built in.
+ * More of what weir_net.h has: batch norm, networks of images and of text that are built in,
+ * adapters, and copies that are saved beside training.
  * Errors, threads and lives are weir_net.h's.
  */
 #ifndef WEIR_MODELS_H
@@ -144,6 +145,30 @@ int weir_net_load_adapters(struct weir_net *net, const char *path, struct weir_f
 /** Writes them so: PEFT's adapter_model.safetensors. Of a net of one process.
  * WEIR_ERR_UNSUPPORTED; WEIR_ERR_CONFIG: there are none. */
 int weir_net_save_adapters(const struct weir_net *net, const char *path, struct weir_error *error);
+
+/** A copy in the host's memory of all that a training checkpoint holds: taken between two steps, it
+ * can be written while the next ones run. */
+struct weir_net_copy;
+/** The bytes of its numbers, of all ranks; 0 for a model that has faults, or without memory. */
+uint64_t weir_net_copy_bytes(const struct weir_model *model,
+                             const struct weir_net_options *options);
+/** Memory for one, of what this rank has, which is touched; what is mapped needs none. The net must
+ * outlive it. The caller's: weir_net_copy_destroy. Collective. WEIR_ERR_OUT_OF_MEMORY, or as a
+ * device or the world fails. */
+int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy);
+/** Accepts NULL. */
+void weir_net_copy_destroy(struct weir_net_copy *copy);
+/** Copies the numbers as they are, with `progress` and its notes; between steps, and not while the
+ * copy is being written. After a failure there is nothing to write. */
+int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *progress,
+                       struct weir_error *error);
+/** Writes what was taken, as weir_net_save does; each rank its own, and none asks another. On any
+ * thread, also during a step, if the net's allocator allows that. */
+int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
+                       struct weir_error *error);
+/** Commits a folder, when all ranks are known to have written; a file needs none. On any thread. */
+int weir_net_copy_commit(const struct weir_net_copy *copy, const char *path,
+                         struct weir_error *error);
 
 #ifdef __cplusplus
 }

@@ -219,6 +219,13 @@ struct weir_net_options {
     bool input_grads;                /**< compute the gradient of a floating-point input */
     uint32_t sequences;              /**< > 0: a net that continues so many texts, see below */
     struct weir_optimizer optimizer; /**< kind NONE: no optimizer state */
+    /** A file or folder of weights, which weir_net_load is to read first. What does not learn stays
+     * there: matrices of linear layers and tables of embeddings that are frozen, or with infer_only
+     * and `weights_all` all of them, are read from the mapped file by each product, on CPUs, where
+     * the file has them as F32 or BF16; all else is copied. That changes no bit. Nothing may write
+     * into the file while the net lives; it may be replaced or removed. NULL: all is copied. */
+    const char *weights;
+    bool weights_all;
 };
 #define WEIR_NET_OPTIONS_INIT                                                                      \
     {                                                                                              \
@@ -263,6 +270,7 @@ struct weir_parameter {
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
     bool frozen;    /**< does not learn: no gradient, no optimizer state */
+    bool mapped;    /**< stays in options.weights: `data` is of the dtype there, and read-only */
     bool adapter;   /**< of LoRA */
     bool statistic; /**< batch norm's: frozen, but moved by steps, and counted apart */
     void *data;
@@ -282,9 +290,9 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
  * weir_net_load have done so. Fails as a device does. */
 int weir_net_share(struct weir_net *net);
 
-/** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
- * the seed and the parameter's place in the list alone. A net steps and infers only after this,
- * weir_net_load or, for values of the caller's own, weir_net_share. */
+/** Fills the parameters, but those that are mapped, from the seed: PyTorch's distributions (GPT:
+ * GPT-2's). The values depend on the seed and the parameter's place in the list alone. A net steps
+ * and infers only after this, weir_net_load or, for values of the caller's own, weir_net_share. */
 int weir_net_init(struct weir_net *net, uint64_t seed);
 
 /** As a mini-batch's or an update's number: the one after the last that this net did. The net
@@ -371,32 +379,10 @@ struct weir_progress {
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error);
 
-/** A copy in the host's memory of all that a training checkpoint holds: taken between two steps, it
- * can be written while the next ones run. */
-struct weir_net_copy;
-/** The bytes of its numbers, of all ranks; 0 for a model that has faults, or without memory. */
-uint64_t weir_net_copy_bytes(const struct weir_model *model,
-                             const struct weir_net_options *options);
-/** Memory for one, of what this rank has, which is touched. The net must outlive it. The caller's:
- * weir_net_copy_destroy. Collective. WEIR_ERR_OUT_OF_MEMORY, or as a device or the world fails. */
-int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy);
-/** Accepts NULL. */
-void weir_net_copy_destroy(struct weir_net_copy *copy);
-/** Copies the numbers as they are, with `progress` and its notes; between steps, and not while the
- * copy is being written. After a failure there is nothing to write. */
-int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *progress,
-                       struct weir_error *error);
-/** Writes what was taken, as weir_net_save does; each rank its own, and none asks another. On any
- * thread, also during a step, if the net's allocator allows that. */
-int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
-                       struct weir_error *error);
-/** Commits a folder, when all ranks are known to have written; a file needs none. On any thread. */
-int weir_net_copy_commit(const struct weir_net_copy *copy, const char *path,
-                         struct weir_error *error);
-
 /** Reads parameters (of F32, F64, BF16 or F16), and with `progress` the rest, but no notes: those
- * of `progress` stay. Any number of ranks reads what any number wrote, each its own. Every missing,
- * superfluous or misshapen tensor is a line in `faults`; on failure the net is unchanged. */
+ * of `progress` stay. Any number of ranks reads what any number wrote, each its own. What is mapped
+ * stays, and must be the same in the file. Every missing, superfluous or misshapen tensor is a line
+ * in `faults`; on failure the net is unchanged. */
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults);
 /** Reads those parameters that the file has; the others stay. Which are missing, and which tensors

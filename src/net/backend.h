@@ -64,6 +64,8 @@ struct weir__backend {
     /** Biases and sums are fused into what follows (net/compile/fuse.c). A CPU adds them while it
      * has a product's sums at hand. */
     bool fuses_sums;
+    /** Kernels read operands that stand as "stored" in net/kernel.h at BF16, too. */
+    bool reads_bf16;
     /** The kernel for an op at a dtype; NULL where there is none. */
     const struct weir__kernel *(*kernel)(enum weir__op_code op, enum weir_dtype dtype);
     /** What programs do besides ops: out[0] = in[0], or zeros; shape->width bytes. */

@@ -29,17 +29,19 @@
  * parameters and their gradients have the kernel's dtype, but F32 where that is BF16, to which
  * linear rounds its weight and bias, and a convolution its weight (as a product its bias, too)
  * before use. "acc": see above. "?": there only if has_bias; else call->in may end before it, and
- * it is not looked at.
+ * it is not looked at. "stored": at shape->stored, F32 or BF16, where the back end reads that and
+ * parameters are F32: BF16 is widened, which is exact, so the bits are those of the wider weights.
  *
  * Products and tables
  *
- * - linear: x (M, in), weight ((out, in), or (in, out) if weight_in_out), bias (out)? -> y (M, out)
- * - linear_grad_input: dy (M, out), weight -> dx (M, in)
+ * - linear: x (M, in), weight ((out, in), or (in, out) if weight_in_out; stored), bias (out)?
+ *   -> y (M, out)
+ * - linear_grad_input: dy (M, out), weight (stored) -> dx (M, in)
  * - linear_grad_weight: x (M, in), dy (M, out) -> dweight acc
  * - bias_grad: dy (M, out) -> dbias (out) acc
- * - embedding: index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index outside
- *   [0, V), naming it in call->error. With `packed` the index is documents (R, 2, T), which is
- *   checked, too: see below
+ * - embedding: index (M) i64, table (V, C; stored) -> y (M, C). WEIR_ERR_ARGUMENT for an index
+ *   outside [0, V), naming it in call->error. With `packed` the index is documents (R, 2, T), which
+ *   is checked, too: see below
  * - embedding_grad: index (M), dy (M, C) -> dtable (V, C) acc; ascending order of M, on a GPU in
  *   eight parts of M where a row has more than 32
  * - position_add: x (R, T, C), table (P, C), P >= T -> y (R, T, C); in place ok
@@ -326,9 +328,10 @@ struct weir__custom;
 struct weir__op_shape {
     enum weir__op_code op;
     enum weir_dtype dtype;
-    uint32_t threads; /**< how many at most share a call; each has its workspace */
-    int64_t rows;     /**< R */
-    int64_t tokens;   /**< T: rows of a matrix per row of the micro-batch */
+    enum weir_dtype stored; /**< of operands marked so; F32 is 0, as unused members are */
+    uint32_t threads;       /**< how many at most share a call; each has its workspace */
+    int64_t rows;           /**< R */
+    int64_t tokens;         /**< T: rows of a matrix per row of the micro-batch */
     int64_t rows_max; /**< the most rows of any call of this node: packed weights are made for it */
     int64_t in, out;  /**< linear; embedding: in = V, out = C; channels of conv2d and concat */
     int64_t width;    /**< C, V of cross_entropy, N of element-wise ops: all elements of a

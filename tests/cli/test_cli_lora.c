@@ -92,6 +92,39 @@ static void test_a_resumed_run_goes_on_bit_for_bit(void) {
     EXPECT_CONTAINS(run.output, "half.ck");
 }
 
+static json_t *plan_of(const char *folder, const char *options) {
+    char path[512];
+    cli_run_in(folder, &run,
+               "plan --model model --context 8 --batch 5 --chunks 2 --stages 1 --json p %s",
+               options);
+    if (!EXPECT_EQ_INT(run.code, 0)) TEST_FAIL("%s", run.output);
+    snprintf(path, sizeof path, "%s/p", folder);
+    return cli_json(path);
+}
+
+static double number_of(const json_t *plan, const char *key) {
+    return cli_number(json_array_get(json_object_get(plan, "devices"), 0), key);
+}
+
+/* An embedding of 256 x 16; three layers of q and o 16 x 16, k and v 8 x 16, and 24 x 16 thrice. */
+static void test_frozen_matrices_stay_in_the_models_folder(void) {
+    const double matrices = 4.0 * (256 * 16 + 3 * (2 * 256 + 2 * 128 + 3 * 384));
+    const char *folder = make_folder();
+    char path[512];
+    json_t *full = plan_of(folder, ""), *adapted = plan_of(folder, LORA);
+    EXPECT(number_of(full, "mapped") == 0);
+    EXPECT(number_of(adapted, "mapped") == matrices);
+    EXPECT(number_of(adapted, "parameters") < number_of(full, "parameters") - 0.8 * matrices);
+    CLI_CODE_IN(folder, &run, 0, TRAIN LORA "--stages 1 --steps 1 --json j");
+    snprintf(path, sizeof path, "%s/j", folder);
+    json_t *lines = cli_json_lines(path);
+    const json_t *summary = json_object_get(json_array_get(lines, 1), "summary");
+    EXPECT(cli_number(summary, "planned_bytes") == number_of(adapted, "total"));
+    json_decref(lines);
+    json_decref(full);
+    json_decref(adapted);
+}
+
 #define BASE "{\"peft_type\": \"LORA\", \"r\": 2, \"target_modules\": [\"q_proj\"]"
 
 static void test_configs_that_are_not_known_are_refused(void) {
@@ -161,4 +194,5 @@ static void test_damaged_configs_crash_nothing(void) {
 
 WEIR_TEST_SUITE(cli_lora, TEST(adapters_are_trained_loaded_and_merged),
                 TEST(a_resumed_run_goes_on_bit_for_bit),
+                TEST(frozen_matrices_stay_in_the_models_folder),
                 TEST(configs_that_are_not_known_are_refused), TEST(damaged_configs_crash_nothing))

@@ -6,6 +6,7 @@
  */
 #include "harness.h"
 #include "net/net_trial.h"
+#include "weir_models.h"
 
 #include "base/base.h"
 #include "io/safetensors.h"

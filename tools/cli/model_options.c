@@ -401,6 +401,11 @@ bool model_options_is_folder(const struct model_options *options) {
     return find_kind(options->model) == &decoder_kind;
 }
 
+const char *model_options_weights(const struct model_options *options) {
+    bool has = model_options_adapts(options) && model_options_is_folder(options);
+    return has ? options->model : NULL;
+}
+
 bool model_options_is_file(const struct model_options *options) {
     return find_kind(options->model) == &file_kind;
 }

@@ -43,6 +43,9 @@ int model_options_load_adapter(const struct model_options *options, struct weir_
 bool model_options_adapts(const struct model_options *options);
 /** Whether --model names a folder of Hugging Face's transformers. */
 bool model_options_is_folder(const struct model_options *options);
+/** The folder from which weights come that adapters stand beside, where no others are given; NULL:
+ * there are no adapters, or no folder. */
+const char *model_options_weights(const struct model_options *options);
 /** Whether --model names a file. */
 bool model_options_is_file(const struct model_options *options);
 /** Builds the list of layers. Options that do not belong to the model are faults, which name the

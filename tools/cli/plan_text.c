@@ -80,11 +80,26 @@ static uint64_t part_of(const struct weir_plan *plan, uint32_t device, uint32_t 
     return part_bytes(&plan->devices[device], (int)row);
 }
 
+static uint64_t mapped_of(const struct weir_plan *plan, uint32_t device, uint32_t row) {
+    (void)row;
+    return plan->devices[device].mapped;
+}
+
+/* The system has these in memory while there is room for them. */
+static void print_mapped(const struct people *people, const struct weir_plan *plan) {
+    static const char *const names[] = {"mapped files"};
+    const struct plan_table table = {"besides", names, 1, mapped_of, mapped_of};
+    uint64_t all = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++) all += plan->devices[d].mapped;
+    if (all > 0) print_table(people, &table, plan);
+}
+
 void plan_text_print(const struct people *people, const struct weir_plan *plan) {
     const char *names[PARTS];
     for (int i = 0; i < PARTS; i++) names[i] = parts[i].name;
     const struct plan_table table = {"bytes", names, PARTS, part_of, part_of};
     print_table(people, &table, plan);
+    print_mapped(people, plan);
 }
 
 /* ---- over the step ---- */
@@ -191,6 +206,7 @@ json_t *plan_json_devices(const struct weir_plan *plan) {
         for (int i = 0; i < PARTS; i++)
             json_object_set_new(device, parts[i].name,
                                 json_integer((json_int_t)part_bytes(&plan->devices[d], i)));
+        json_object_set_new(device, "mapped", json_integer((json_int_t)plan->devices[d].mapped));
         const struct weir_plan_receive *receive = &plan->receives[d];
         json_object_set_new(device, "receive_slots",
                             json_pack("{s:i, s:i, s:i}", "each", (int)receive->each, "slots",

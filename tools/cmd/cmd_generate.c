@@ -186,6 +186,8 @@ static int build(struct generate *g) {
     uint32_t texts = g->prompts.count < values->batch ? g->prompts.count : values->batch;
     g->options.pipe.rows = texts > 0 ? texts : 1;
     g->options.pipe.infer_only = true;
+    g->options.weights = values->load;
+    g->options.weights_all = true;
     status =
         pipe_balance(&values->pipe, g->model, false, &g->storage, &g->options, stderr, g->faults);
     if (status != WEIR_OK) return status;

@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/search.h"
 #include "cli/step_options.h"
+#include "weir_models.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -124,6 +125,7 @@ static int plan_model(struct plan_values *values, const struct args *args,
     int status = WEIR_OK;
     memset(&storage, 0, sizeof storage);
     step_options_fill(&values->step, &net);
+    net.weights = model_options_weights(&values->model);
     struct people people;
     people_init(&people, output_is_standard(values->json));
     if (values->search)

@@ -206,8 +206,7 @@ static int join(struct train *t, const struct arg_command *command) {
 static void take_own_weights(struct train *t) {
     struct train_values *values = t->values;
     bool wants = values->load == NULL && values->resume == NULL;
-    if (wants && model_options_adapts(&values->model) && model_options_is_folder(&values->model))
-        values->load = values->model.model;
+    if (wants) values->load = model_options_weights(&values->model);
 }
 
 /* Where it saves is known before the ranks meet: what is said of a lost one names it. */

@@ -110,6 +110,8 @@ static int build_net(struct forward *f) {
     options->pipe.rows = f->task.batch;
     options->pipe.infer_only = true;
     options->optimizer.kind = WEIR_OPTIMIZER_NONE;
+    options->weights = f->values->load;
+    options->weights_all = true;
     int status = pipe_balance(&f->values->pipe, f->model, false, &f->storage, options,
                               f->people.stream, f->faults);
     if (status != WEIR_OK) return status;

@@ -114,6 +114,7 @@ static void tell(void *context, const char *line) {
 static int build_net(struct train *t, const struct args *args) {
     struct train_values *values = t->values;
     fill_options(t);
+    t->options.weights = values->resume != NULL ? values->resume : values->load;
     int status = choose_pipeline(t, args);
     int bound = train_data_bind(t); /* its faults are listed beside the options' */
     if (status != WEIR_OK) return status;

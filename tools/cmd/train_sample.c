@@ -114,6 +114,7 @@ static int copy_parameters(struct weir_net *from, struct weir_net *to) {
         status = weir_net_parameter(to, i, &target);
         if (status != WEIR_OK) return status;
         if (source.count != target.count || source.dtype != target.dtype) return WEIR_ERR_SHAPE;
+        if (source.mapped && target.mapped) continue; /* as both have it from the same file */
         status = copy_parameter(from, &source, to, &target);
         if (status != WEIR_OK) return status;
     }

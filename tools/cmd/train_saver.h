@@ -8,7 +8,7 @@
 #define WEIR_TOOLS_TRAIN_SAVER_H
 
 #include "base/base.h"
-#include "weir_net.h"
+#include "weir_models.h"
 
 #include <limits.h>
 #include <pthread.h>

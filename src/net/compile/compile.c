@@ -89,6 +89,7 @@ static int place_parameter(struct weir__network *network, struct weir__stage_gra
     assert(index - stage->parameter_first < stage->parameter_count);
     struct weir__parameter_decl *parameter = &network->parameters[index];
     size_t bytes;
+    if (parameter->mapped != NULL) return WEIR_OK;
     int status = weir__value_bytes(parameter->value, 1, &bytes);
     return status == WEIR_OK ? take_bytes(stage, bytes, &parameter->offset) : status;
 }
@@ -222,7 +223,10 @@ static int build_stage(struct weir__network *network, uint32_t index,
     if (!options->infer_only) weir__differentiate(&builder);
     stage->no_backward = stage->graph.node_count == stage->graph.forward_count &&
                          !has_gradient_border(&stage->graph);
-    return builder.status != WEIR_OK ? builder.status : place_parameters(network, stage);
+    if (builder.status != WEIR_OK) return builder.status;
+    if (options->mapping != NULL)
+        weir__map_parameters(network, stage, options->backends[index], options->mapping);
+    return place_parameters(network, stage);
 }
 
 static int cut(struct weir__network *network, const struct weir__compile_options *options) {

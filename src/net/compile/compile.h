@@ -10,6 +10,15 @@
 #include "net/backend.h"
 #include "net/model/network.h"
 
+/** Where parameters lie that stay in their file. */
+struct weir__mapping {
+    bool all; /**< also what is not frozen: nothing learns */
+    /** Where all of the parameter is, at *stored: F32 or BF16, aligned; NULL: nowhere. */
+    const void *(*find)(void *context, const struct weir__parameter_decl *parameter,
+                        enum weir_dtype *stored);
+    void *context;
+};
+
 struct weir__compile_options {
     enum weir_dtype dtype;
     const uint32_t *balance; /**< layers per stage, each at least 1 (0 for an empty model's one) */
@@ -19,6 +28,7 @@ struct weir__compile_options {
     uint32_t sequences; /**< > 0: rows are tokens of so many sequences with caches */
     bool layered;       /**< as in struct weir__graph */
     const struct weir__backend *const *backends; /**< [stage_count]; NULL: all on CPUs */
+    const struct weir__mapping *mapping;         /**< NULL: all parameters have memory */
     bool facts_only; /**< nothing will run: that nothing learns is no fault */
 };
 
@@ -29,6 +39,12 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
                        const struct weir_model *model, const struct weir__compile_options *options,
                        struct weir_faults *faults);
 void weir__network_clean_up(struct weir__network *network);
+
+/** Settles which of a stage's parameters stay in their file: matrices of products and tables of
+ * embeddings that are used as nothing else, on back ends that read them there. Before parameters
+ * are given their places, and after the stage was differentiated. */
+void weir__map_parameters(struct weir__network *network, struct weir__stage_graph *stage,
+                          const struct weir__backend *backend, const struct weir__mapping *mapping);
 
 /** Only verifies that the model's skips match: every fault is a line. */
 int weir__model_check_skips(const struct weir_model *model, struct weir_faults *faults);

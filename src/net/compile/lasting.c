@@ -15,10 +15,20 @@ static bool is_used(const struct weir__slices *slices, uint32_t node) {
     return false;
 }
 
+/** Whether the node's weights stay in their file. A packed copy would be what that saves. */
+static bool is_mapped(const struct weir__instance_options *options, const struct weir__node *node) {
+    const struct weir_value *weight = node->in_count > 1 ? node->in[1] : NULL;
+    bool is_parameter = weight != NULL && weight->source == WEIR__FROM_PARAMETER;
+    if (options->parameters_mapped == NULL || !is_parameter) return false;
+    return options->parameters_mapped[weight->index - options->parameter_first] != NULL;
+}
+
 static bool keeps_packed(const struct weir__instance_options *options,
-                         const struct weir__kernel *kernel, const struct weir__op_shape *shape) {
+                         const struct weir__kernel *kernel, const struct weir__node *node) {
+    const struct weir__op_shape *shape = &node->shape;
     if (kernel == NULL || kernel->measure_pack == NULL) return false;
     if (!kernel->packs_itself) return true;
+    if (is_mapped(options, node)) return false;
     assert(shape->tokens >= 1 && options->rows_max >= 1);
     return options->keeps_packed && options->rows_max <= PACKED_ROWS_MOST / shape->tokens;
 }
@@ -27,7 +37,7 @@ static int pack_bytes(const struct weir__instance_options *options, const struct
                       size_t *bytes) {
     const struct weir__kernel *kernel = options->backend->kernel(node->op, options->dtype);
     const uint32_t threads[] = {options->threads, 1};
-    if (!keeps_packed(options, kernel, &node->shape)) return WEIR_OK;
+    if (!keeps_packed(options, kernel, node)) return WEIR_OK;
     for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {
         struct weir__op_shape shape = node->shape;
         shape.rows = shape.rows_max = options->rows_max;

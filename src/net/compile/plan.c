@@ -50,6 +50,13 @@ static bool in_area(const struct weir__slices *slices, uint32_t value,
     return slices->left_for_weight[value] && is_part(kind);
 }
 
+static struct weir__location parameter_home(const struct weir__instance_options *options,
+                                            uint32_t i) {
+    const void *mapped = options->parameters_mapped == NULL ? NULL : options->parameters_mapped[i];
+    if (mapped != NULL) return (struct weir__location){WEIR__BASE_FILE, (size_t)(uintptr_t)mapped};
+    return (struct weir__location){WEIR__BASE_PARAMETERS, options->parameter_offsets[i]};
+}
+
 static struct weir__location source_home(const struct planner *planner,
                                          const struct weir_value *value) {
     struct weir__location home = {WEIR__BASE_NONE, 0};
@@ -59,9 +66,7 @@ static struct weir__location source_home(const struct planner *planner,
     case WEIR__FROM_OUTPUT_GRAD: home.base = WEIR__BASE_OUTPUT_GRAD; break;
     case WEIR__FROM_SKIP_GRAD: home.base = WEIR__BASE_SKIP_GRAD(value->index); break;
     case WEIR__FROM_PARAMETER:
-        home.base = WEIR__BASE_PARAMETERS;
-        home.offset =
-            planner->options->parameter_offsets[value->index - planner->options->parameter_first];
+        home = parameter_home(planner->options, value->index - planner->options->parameter_first);
         break;
     case WEIR__FROM_NODE: break;
     }

@@ -63,6 +63,7 @@ enum weir__pointer_base {
     WEIR__BASE_GRADIENTS,
     WEIR__BASE_LOSS,
     WEIR__BASE_STATE,
+    WEIR__BASE_FILE,  /**< 0: offsets are addresses, of parameters that stay in their file */
     WEIR__BASE_AREAS, /**< the instance's further areas */
     WEIR__BASE_INPUT = WEIR__BASE_AREAS + WEIR__AREAS_MAX,
     WEIR__BASE_OUTPUT = WEIR__BASE_INPUT + WEIR__STAGE_INPUT_MAX,
@@ -135,7 +136,9 @@ struct weir__instance {
 struct weir__instance_options {
     const struct weir_allocator *allocator;
     const struct weir__slices *slices;
-    const size_t *parameter_offsets; /**< [the network's parameter - parameter_first] */
+    const size_t *parameter_offsets;      /**< [the network's parameter - parameter_first] */
+    const void *const *parameters_mapped; /**< [the same]: where it lies in a file instead, or NULL;
+                                               NULL: none does */
     uint32_t parameter_first;
     struct weir__net_lasting *lasting; /**< [node] */
     enum weir_dtype dtype;
@@ -151,7 +154,7 @@ struct weir__instance_options {
 /** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. Of a
  * kernel that packs weights itself a packed copy is kept where keeps_packed says that several
  * micro-batches meet the same weights, and none has more than 4096 rows of a product: with so many,
- * packing is about 1% of it. */
+ * packing is about 1% of it. Of weights that stay in their file nothing is kept. */
 int weir__lasting_plan(const struct weir__instance_options *options,
                        struct weir__net_lasting *lasting, size_t *total);
 /** For `rows` rows, without a program yet. The caller's: weir__instance_destroy. */

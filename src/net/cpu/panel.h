@@ -72,5 +72,11 @@ void VECTOR_F32(panel_pack_rows)(float *to, int64_t to_row, const float *from, i
                                  int64_t columns, int64_t depth, float scale);
 void VECTOR_F32(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
                             int64_t from_row, int64_t columns, int64_t depth, float scale);
+/** And from bf16. */
+void VECTOR_BF16(panel_pack_rows)(float *to, int64_t to_row, const struct weir__bf16 *from,
+                                  int64_t from_row, int64_t columns, int64_t depth, float scale);
+void VECTOR_BF16(panel_pack)(float *to, int64_t to_row, int64_t to_columns,
+                             const struct weir__bf16 *from, int64_t from_row, int64_t columns,
+                             int64_t depth, float scale);
 
 #endif

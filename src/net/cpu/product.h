@@ -13,7 +13,9 @@
 struct weir__matrix_product {
     const number *a; /**< element (r, k) at a[r * a_row + k * a_step]; one of the two is 1 */
     int64_t a_row, a_step;
-    const void *b;       /**< (depth, columns); floats, or numbers where grad_weight */
+    const void *b; /**< (depth, columns); weights are floats, or bf16 where b_is_bf16, and
+                        numbers where grad_weight */
+    bool b_is_bf16;
     bool flipped;        /**< b is (columns, depth) */
     void *c;             /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
     const float *packed; /**< all of b as panels, in the order in which they are read; NULL: each is

@@ -32,6 +32,7 @@ static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype 
 }
 
 static const struct weir__backend backend = {
+    .reads_bf16 = true,
     .kernel = kernel,
     .flat = {[WEIR_F32] = &VECTOR_F32(flat_f32), [WEIR_F64] = &weir__reference_flat_f64},
     .move = {.run = weir__cpu_move, .library = ""},

@@ -20,6 +20,12 @@ static int64_t parts_of(int64_t count, int64_t part) {
     return (count + part - 1) / part;
 }
 
+static void copy_bf16(number *to, const struct weir__bf16 *from, int64_t width) {
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) v_store(to + i, v_load(from + i));
+    v_store_some(to + i, v_load_some(from + i, width - i), width - i);
+}
+
 static void copy_part(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
@@ -27,9 +33,12 @@ static void copy_part(void *context, uint32_t part, uint32_t member) {
     int64_t first = (int64_t)part * PART_TOKENS;
     (void)member;
     for (int64_t m = first; m < count && m < first + PART_TOKENS; m++) {
-        int64_t token = weir__token_number(shape, call->in[0], m);
-        row_narrow((number *)call->out[0] + m * width, (const float *)call->in[1] + token * width,
-                   width);
+        number *to = (number *)call->out[0] + m * width;
+        int64_t from = weir__token_number(shape, call->in[0], m) * width;
+        if (shape->stored == WEIR_BF16)
+            copy_bf16(to, (const struct weir__bf16 *)call->in[1] + from, width);
+        else
+            row_narrow(to, (const float *)call->in[1] + from, width);
     }
 }
 

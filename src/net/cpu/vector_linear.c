@@ -327,7 +327,8 @@ static int multiply(const struct weir__op_call *call, const struct weir__matrix_
 /* ---- the ops ---- */
 
 static struct weir__matrix_product forward_of(const struct weir__op_shape *shape) {
-    return (struct weir__matrix_product){.a_row = shape->in,
+    return (struct weir__matrix_product){.b_is_bf16 = shape->stored == WEIR_BF16,
+                                         .a_row = shape->in,
                                          .a_step = 1,
                                          .flipped = !shape->weight_in_out,
                                          .rows = shape->rows * shape->tokens,
@@ -354,7 +355,8 @@ int VECTOR(linear)(const struct weir__op_call *call) {
 }
 
 static struct weir__matrix_product grad_input_of(const struct weir__op_shape *shape) {
-    return (struct weir__matrix_product){.a_row = shape->out,
+    return (struct weir__matrix_product){.b_is_bf16 = shape->stored == WEIR_BF16,
+                                         .a_row = shape->out,
                                          .a_step = 1,
                                          .flipped = shape->weight_in_out,
                                          .rows = shape->rows * shape->tokens,

@@ -24,6 +24,18 @@ static void round_all(float *floats, int64_t count) {
     }
 }
 
+/** What is stored as bf16 is widened, and has no more than a `number` has. */
+static void pack_bf16(const struct weir__matrix_product *product, int64_t j, int64_t first,
+                      const struct weir__panel *panel, float *to) {
+    const struct weir__bf16 *b = product->b;
+    if (product->flipped) VECTOR_BF16(panel_pack_rows)
+    (to, WEIR__TILE_COLUMNS, b + j * product->depth + first, product->depth, panel->columns,
+     panel->depth, 1);
+    else VECTOR_BF16(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
+                                 b + first * product->columns + j, product->columns, panel->columns,
+                                 panel->depth, 1);
+}
+
 static void pack_weights(const struct weir__matrix_product *product, int64_t j, int64_t first,
                          const struct weir__panel *panel, float *to) {
     const float *b = product->b;
@@ -37,14 +49,14 @@ static void pack_weights(const struct weir__matrix_product *product, int64_t j, 
 }
 
 bool VECTOR(reads_in_place)(const struct weir__matrix_product *product) {
-    return !narrow && product->rows <= FEW_ROWS && !product->flipped;
+    return !narrow && !product->b_is_bf16 && product->rows <= FEW_ROWS && !product->flipped;
 }
 
 void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
                         const struct weir__panel *panel, float *to) {
     assert(j < product->columns && first < product->depth);
     if (!product->grad_weight) {
-        pack_weights(product, j, first, panel, to);
+        (product->b_is_bf16 ? pack_bf16 : pack_weights)(product, j, first, panel, to);
         return;
     }
     VECTOR(panel_pack)

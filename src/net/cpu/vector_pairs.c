@@ -70,6 +70,23 @@ static void pack_weights(float *to, const float *from, int64_t from_row, int64_t
     }
 }
 
+/** The same of weights that are pairs already. */
+static void pack_number_rows(float *to, const number *from, int64_t from_row, int64_t columns,
+                             int64_t depth) {
+    for (int64_t k = 0; k < depth; k += 2 * LANES) {
+        vfloat rows[LANES];
+        V_UNROLL
+        for (int j = 0; j < LANES; j++) {
+            int64_t count = j < columns ? least(depth - k, 2 * LANES) : 0;
+            __mmask32 there = (__mmask32)((UINT64_C(1) << count) - 1);
+            rows[j] = (vfloat)_mm512_maskz_loadu_epi16(there, from + j * from_row + k);
+        }
+        v_transpose(rows);
+        int64_t steps = least((depth - k + 1) / 2, LANES);
+        for (int64_t s = 0; s < steps; s++) v_store(to + (k / 2 + s) * WEIR__TILE_COLUMNS, rows[s]);
+    }
+}
+
 static void pack_numbers(float *to, const number *from, int64_t from_row, int64_t columns,
                          int64_t depth) {
     for (int64_t k = 0; k < depth; k += 2, from += 2 * from_row, to += WEIR__TILE_COLUMNS) V_UNROLL
@@ -97,12 +114,16 @@ void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, i
     assert(j < product->columns && !(product->grad_weight && product->flipped));
     const int64_t depth = numbers_of(product, panel, first), columns = panel->columns;
     const float *weights = product->b;
-    if (product->grad_weight)
-        pack_numbers(to, (const number *)product->b + first * product->columns + j,
-                     product->columns, columns, depth);
+    const number *numbers = product->b;
+    const bool are_numbers = product->grad_weight || product->b_is_bf16;
+    if (are_numbers && !product->flipped)
+        pack_numbers(to, numbers + first * product->columns + j, product->columns, columns, depth);
     else if (!product->flipped)
         pack_weights(to, weights + first * product->columns + j, product->columns, columns, depth);
-    for (int64_t i = 0; product->flipped && i < WEIR__TILE_COLUMNS; i += LANES)
+    for (int64_t i = 0; are_numbers && product->flipped && i < WEIR__TILE_COLUMNS; i += LANES)
+        pack_number_rows(to + i, numbers + (j + i) * product->depth + first, product->depth,
+                         columns - i, depth);
+    for (int64_t i = 0; !are_numbers && product->flipped && i < WEIR__TILE_COLUMNS; i += LANES)
         pack_weight_rows(to + i, weights + (j + i) * product->depth + first, product->depth,
                          columns - i, depth);
 }

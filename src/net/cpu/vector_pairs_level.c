@@ -24,6 +24,7 @@ extern const struct weir__kernel weir__v4_rows[WEIR__OP_COUNT];
 extern const struct weir__flat_calls weir__v4_flat_f32;
 
 static const struct weir__backend backend = {
+    .reads_bf16 = true,
     .kernel = kernel,
     .flat = {[WEIR_F32] = &weir__v4_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
     .move = {.run = weir__cpu_move, .library = ""},

@@ -44,7 +44,9 @@ struct weir__parameter_decl {
                                             it is none */
     uint32_t original;                   /**< of a copy: its number; else WEIR__NONE */
     struct weir_value *value;            /**< in its stage's graph */
-    size_t offset; /**< bytes, in the stage's parameter memory and gradient memory */
+    size_t offset;      /**< bytes, in the stage's parameter memory and gradient memory */
+    const void *mapped; /**< instead of that memory: where it lies in a file, at `stored` */
+    enum weir_dtype stored;
 };
 
 /** Whether several stages have it. */

@@ -17,6 +17,7 @@ struct weir__stage_graph {
     size_t parameter_bytes;
     size_t trainable_bytes; /**< what learns stands first: gradients and optimizer state are laid
                                  out alike */
+    size_t mapped_bytes;    /**< of files, where parameters lie instead */
     size_t gradient_bytes;  /**< trainable_bytes, moments, and accumulators of further uses */
     bool no_backward;       /**< nothing learns here or before, and nobody wants a gradient */
 };

@@ -14,6 +14,7 @@ struct graphs {
     struct weir__pool *pool;
     struct weir__network whole, alone;
     struct weir__slices slices; /* of `whole` */
+    struct weir__net_weights weights;
     uint32_t layers;
     int64_t rows;
 };
@@ -110,6 +111,7 @@ static int fill_parameters(const struct graphs *graphs, bool infer_only) {
         const struct weir__running *running = parameter->running;
         bool moves = running != NULL && whole->parameters[running->mean].value->requires_grad;
         if (moves && !infer_only) continue; /* it lies with its moments */
+        if (parameter->mapped != NULL) continue;
         int status = rounded(parameter->value, 1, &bytes);
         if (status != WEIR_OK) return status;
         layer->parameters += bytes;
@@ -125,7 +127,7 @@ static int fill_copies(const struct graphs *graphs) {
     const struct weir__network *alone = &graphs->alone;
     for (uint32_t i = 0; i < alone->parameter_count; i++) {
         const struct weir__parameter_decl *copy = &alone->parameters[i];
-        if (copy->original == WEIR__NONE) continue;
+        if (copy->original == WEIR__NONE || copy->mapped != NULL) continue;
         struct weir_layer_cost *layer = layer_of(graphs, copy->layer);
         uint64_t bytes;
         int status = rounded(copy->value, 1, &bytes);
@@ -287,8 +289,10 @@ static int compile(struct graphs *graphs, const struct weir_model *model,
                                             .layered = true,
                                             .backends = backends,
                                             .infer_only = options->pipe.infer_only};
-    int status =
-        weir__network_init(&graphs->whole, options->pipe.allocator, model, &compile, faults);
+    int status = weir__net_weights_open(&graphs->weights, options, faults);
+    if (status != WEIR_OK) return status;
+    if (graphs->weights.archive != NULL) compile.mapping = &graphs->weights.mapping;
+    status = weir__network_init(&graphs->whole, options->pipe.allocator, model, &compile, faults);
     if (status != WEIR_OK) return status;
     compile.balance = ones;
     compile.stage_count = graphs->layers;
@@ -318,7 +322,10 @@ int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_m
                             .layers = model->layer_count,
                             .rows = profile->shown.rows};
     int status = compile(&graphs, model, options, faults);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK) {
+        weir__net_weights_close(&graphs.weights);
+        return status;
+    }
     struct weir__graph *graph = &graphs.whole.stages[0].graph;
     bool *last = weir__pool_take(pool, graph->node_count, sizeof *last);
     status = last == NULL ? WEIR_ERR_OUT_OF_MEMORY : weir__slice(graph, &graphs.slices);
@@ -331,6 +338,7 @@ int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_m
 out:
     weir__network_clean_up(&graphs.alone);
     weir__network_clean_up(&graphs.whole);
+    weir__net_weights_close(&graphs.weights);
     *recomputed_last = last;
     return status;
 }

@@ -112,7 +112,7 @@ int weir__entries_place(struct weir__entries *entries, const struct weir_net *ne
     for (uint32_t i = 0; i < entries->count; i++) {
         struct weir__entry *entry = &entries->list[i];
         entry->data = entry->place;
-        if (entry->held.count == 0) continue;
+        if (entry->held.count == 0 || entry->parameter.mapped) continue;
         if (!copies && !net->stages[entry->parameter.stage].plan.backend->on_gpu) continue;
         size_t bytes = weir__entry_bytes(entry, entry->held.count);
         entry->data = weir__pool_take(&entries->pool, bytes, 1);
@@ -138,6 +138,7 @@ int weir__entries_read(const struct weir__entries *entries, const struct weir_ne
 uint64_t weir__entries_bytes(const struct weir__entries *entries) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < entries->count; i++)
-        bytes += weir__entry_bytes(&entries->list[i], entries->list[i].held.count);
+        if (!entries->list[i].parameter.mapped)
+            bytes += weir__entry_bytes(&entries->list[i], entries->list[i].held.count);
     return bytes;
 }

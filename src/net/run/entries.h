@@ -43,12 +43,12 @@ bool weir__entries_file_adapters(struct weir__entries *entries, const struct wei
 /** Fills `names`, by what is filed. False without memory. */
 bool weir__entries_name(struct weir__entries *entries);
 /** Gives what is held here memory that the host can touch: of its own where that is a GPU's, or
- * `copies` are wanted. WEIR_ERR_OUT_OF_MEMORY. */
+ * `copies` are wanted; but what is mapped stays where it is. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__entries_place(struct weir__entries *entries, const struct weir_net *net, bool copies);
 /** Copies what is held into that memory, on this rank alone. Between steps. Fails as a device. */
 int weir__entries_read(const struct weir__entries *entries, const struct weir_net *net,
                        struct weir_error *error);
-/** Bytes of what this rank holds. */
+/** Bytes of what this rank holds, but for what is mapped. */
 uint64_t weir__entries_bytes(const struct weir__entries *entries);
 /** Whether a name is of an optimizer's array. */
 bool weir__entry_is_state(const char *name);

@@ -7,7 +7,7 @@
 #define WEIR_NET_FILES_H
 
 #include "io/file.h"
-#include "weir_net.h"
+#include "weir_models.h"
 
 /** Metadata of a training checkpoint: "step", "mini_batch", "seed"; and "skipped", of runs that
  * skipped any. */

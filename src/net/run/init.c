@@ -75,6 +75,7 @@ static int init_parameter(struct weir_net *net, uint64_t seed, uint32_t index) {
     struct weir_parameter parameter;
     int status = weir_net_parameter(net, index, &parameter);
     if (status != WEIR_OK || parameter.data == NULL) return status; /* another rank's */
+    if (parameter.mapped) return WEIR_OK;
     size_t bytes = (size_t)parameter.count * weir_dtype_bytes(parameter.dtype);
     void *data = weir__acquire(net->allocator, bytes, 1);
     if (data == NULL) return WEIR_ERR_OUT_OF_MEMORY;

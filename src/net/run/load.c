@@ -3,6 +3,7 @@
 #include "net/run/entries.h"
 
 #include "io/archive.h"
+#include "io/numbers.h"
 #include "net/run/files.h"
 #include "world/allreduce.h"
 #include "weir_models.h"
@@ -152,6 +153,10 @@ static void take_numbers(const struct weir__entry *entry, uint64_t at, enum weir
         memcpy(to, numbers, weir__entry_bytes(entry, count));
         return;
     }
+    if (entry->parameter.dtype == WEIR_F32 && weir__numbers_known(dtype)) {
+        weir__numbers_read(dtype, numbers, (size_t)count, (float *)to);
+        return;
+    }
     for (uint64_t i = 0; i < count; i++) {
         double value = weir__number_at(dtype, numbers, i);
         if (entry->parameter.dtype == WEIR_F64)
@@ -161,10 +166,45 @@ static void take_numbers(const struct weir__entry *entry, uint64_t at, enum weir
     }
 }
 
-/** Reads what this rank holds of an entry, piece by piece; takes it, or only has it compared with
- * its digest. */
+/** Whether these are the numbers that the entry has, from the one at `at` on, in the file where it
+ * stays. */
+static bool same_numbers(const struct weir__entry *entry, uint64_t at, enum weir_dtype dtype,
+                         const void *numbers, uint64_t count) {
+    const char *stays = (const char *)entry->place + weir__entry_bytes(entry, at);
+    enum weir_dtype stored = entry->parameter.dtype;
+    if (stays == numbers) return true;
+    if (dtype == stored) return memcmp(stays, numbers, weir__entry_bytes(entry, count)) == 0;
+    for (uint64_t i = 0; i < count; i++)
+        if (weir__number_at(stored, stays, i) != weir__number_at(dtype, numbers, i)) return false;
+    return true;
+}
+
+/** What is done with the numbers of an entry, from the one at `at` on. */
+typedef int numbers_fn(const struct weir__io *io, const struct weir__entry *entry, uint64_t at,
+                       enum weir_dtype dtype, const void *numbers, uint64_t count);
+
+/** Nothing of the net may change for a file that turns out to be damaged, or not to be this
+ * net's. */
+static int compare_numbers(const struct weir__io *io, const struct weir__entry *entry, uint64_t at,
+                           enum weir_dtype dtype, const void *numbers, uint64_t count) {
+    if (!entry->parameter.mapped || same_numbers(entry, at, dtype, numbers, count)) return WEIR_OK;
+    return weir__fail(
+        io->error, WEIR_ERR_CONFIG,
+        "'%.200s' stays in the file that the net was made with, and has other numbers "
+        "here: make the net with this file",
+        entry->name);
+}
+
+static int take_numbers_of(const struct weir__io *io, const struct weir__entry *entry, uint64_t at,
+                           enum weir_dtype dtype, const void *numbers, uint64_t count) {
+    (void)io;
+    if (!entry->parameter.mapped) take_numbers(entry, at, dtype, numbers, count);
+    return WEIR_OK;
+}
+
+/** Reads what this rank holds of an entry, piece by piece. */
 static int read_entry(const struct weir__io *io, struct weir__archive *file,
-                      const struct weir__entry *entry, bool takes) {
+                      const struct weir__entry *entry, numbers_fn *visit) {
     const struct weir__safetensor *tensor = weir__archive_find(file, entry->filed);
     assert(tensor != NULL);
     size_t size = weir_dtype_bytes(tensor->dtype), at = (size_t)entry->held.begin * size;
@@ -176,18 +216,21 @@ static int read_entry(const struct weir__io *io, struct weir__archive *file,
         if (status != WEIR_OK) return status;
         if (bytes > end - at) bytes = end - at;
         assert(bytes % size == 0);
-        if (takes) take_numbers(entry, (at - begin) / size, tensor->dtype, data, bytes / size);
+        status = visit(io, entry, (at - begin) / size, tensor->dtype, data, bytes / size);
+        if (status != WEIR_OK) return status;
         at += bytes;
     }
     return WEIR_OK;
 }
 
-/** Nothing of the net may change for a file that turns out to be damaged. */
 static int compare_entries(const struct weir__io *io, struct weir__archive *file,
                            const struct weir__entries *entries) {
     for (uint32_t i = 0; i < entries->count; i++) {
         if (entries->list[i].left) continue;
-        int status = read_entry(io, file, &entries->list[i], false);
+        const struct weir__entry *entry = &entries->list[i];
+        int status = read_entry(io, file, entry, compare_numbers);
+        if (entry->parameter.mapped)
+            weir__archive_drop(file, weir__archive_find(file, entry->filed));
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -198,8 +241,10 @@ static int take_entries(const struct weir__io *io, struct weir__archive *file,
     for (uint32_t i = 0; i < entries->count; i++) {
         const struct weir__entry *entry = &entries->list[i];
         if (entry->left || entry->held.count == 0) continue;
-        int status = read_entry(io, file, entry, true);
+        int status = read_entry(io, file, entry, take_numbers_of);
         if (status != WEIR_OK) return status;
+        if (entry->parameter.mapped) continue;
+        weir__archive_drop(file, weir__archive_find(file, entry->filed));
         if (entry->data == entry->place) continue;
         status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
                                  weir__entry_bytes(entry, entry->held.count));
@@ -217,11 +262,26 @@ static int take_values(const struct weir__io *io, struct weir__archive *file,
     return weir_net_share(net);
 }
 
+/** The file in which parameters of the net stay is the first that is loaded of that path. */
+static int open_file(const struct weir__io *io, struct weir_net *net, const char *path,
+                     struct weir__archive **file) {
+    struct weir__net_weights *weights = &net->weights;
+    bool own = weights->fresh && strcmp(weights->path, path) == 0;
+    if (!own) return weir__archive_open(io, path, file);
+    weights->fresh = false;
+    *file = weights->archive;
+    return WEIR_OK;
+}
+
+static void close_file(const struct weir_net *net, struct weir__archive *file) {
+    if (file != net->weights.archive) weir__archive_close(file);
+}
+
 /** Opens the file and compares it with the net, of which nothing has changed yet. */
 static int find(const struct weir__io *io, struct weir_net *net, const char *path,
                 const struct wanted *wants, struct weir__archive **file,
                 struct weir__entries *entries) {
-    int status = weir__archive_open(io, path, file);
+    int status = open_file(io, net, path, file);
     if (status != WEIR_OK) {
         weir_faults_add(wants->faults, "%s", io->error->message);
         return status;
@@ -239,7 +299,7 @@ static int find(const struct weir__io *io, struct weir_net *net, const char *pat
 fail_entries:
     weir__pool_clean_up(&entries->pool);
 fail_file:
-    weir__archive_close(*file);
+    close_file(net, *file);
     return status;
 }
 
@@ -282,7 +342,7 @@ static int load(struct weir_net *net, const char *path, const struct wanted *wan
     }
 out:
     weir__pool_clean_up(&entries.pool);
-    weir__archive_close(file);
+    close_file(net, file);
     return status;
 }
 

@@ -122,14 +122,16 @@ static int cut(struct weir_net *net, const struct weir_net_options *options,
 
 static int compile(struct weir_net *net, const struct weir_net_options *options,
                    struct weir_faults *faults) {
-    struct weir__compile_options compile = {.dtype = options->dtype,
-                                            .balance = net->balance,
-                                            .stage_count = options->stages,
-                                            .infer_only = options->pipe.infer_only,
-                                            .input_grads = options->input_grads,
-                                            .sequences = options->sequences,
-                                            .layered = net->layered,
-                                            .backends = net->backends};
+    struct weir__compile_options compile = {
+        .dtype = options->dtype,
+        .balance = net->balance,
+        .stage_count = options->stages,
+        .infer_only = options->pipe.infer_only,
+        .input_grads = options->input_grads,
+        .sequences = options->sequences,
+        .layered = net->layered,
+        .backends = net->backends,
+        .mapping = net->weights.archive == NULL ? NULL : &net->weights.mapping};
     return weir__network_init(&net->network, net->allocator, net->model, &compile, faults);
 }
 
@@ -233,6 +235,8 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     net->infer_only = options->pipe.infer_only;
     net->rows_max = largest_rows(&options->pipe);
     net->pipe_options = options->pipe;
+    status = weir__net_weights_open(&net->weights, options, faults);
+    if (status != WEIR_OK) return status;
     if ((status = cut(net, options, faults)) != WEIR_OK) return status;
     if ((status = compile(net, options, faults)) != WEIR_OK) return status;
     if ((status = make_stages(net, options, faults)) != WEIR_OK) return status;
@@ -274,12 +278,18 @@ static int agree(const struct weir_net *net, struct weir_faults *faults) {
     if (status != WEIR_OK) return status;
     uint64_t hash = weir__hash(WEIR__HASH_BEGIN, reals, sizeof reals);
     hash = weir__hash(hash, rest, sizeof rest);
+    for (uint32_t i = 0; i < net->network.parameter_count; i++) { /* each opens its own file */
+        const struct weir__parameter_decl *parameter = &net->network.parameters[i];
+        const uint64_t stays[] = {parameter->mapped != NULL, (uint64_t)parameter->stored};
+        hash = weir__hash(hash, stays, sizeof stays);
+    }
     for (uint32_t i = 0; i <= weir_model_layer_count(net->model); i++) {
         struct weir_layer_hash layer;
         (void)weir_model_hash(net->model, i, &layer); /* there are so many */
         hash = weir__hash(hash, &layer, sizeof layer);
     }
-    return weir__world_agree(world, WEIR_OK, hash, "models, optimizers, seeds or dtypes", faults);
+    return weir__world_agree(world, WEIR_OK, hash, "models, weights, optimizers, seeds or dtypes",
+                             faults);
 }
 
 static int new_with_pipe(const struct weir_model *model, const struct weir_net_options *options,
@@ -321,6 +331,21 @@ int weir_net_plan(const struct weir_model *model, const struct weir_net_options 
     return status;
 }
 
+uint64_t weir__net_mapped_count(const struct weir_model *model,
+                                const struct weir_net_options *options) {
+    struct weir_net *net;
+    uint64_t count = 0;
+    if (options->weights == NULL || new_without_pipe(model, options, false, NULL, &net) != WEIR_OK)
+        return 0;
+    for (uint32_t i = 0; i < net->network.named_count; i++) {
+        const struct weir__parameter_decl *parameter =
+            &net->network.parameters[net->network.named[i]];
+        count += parameter->mapped != NULL ? parameter->count : 0;
+    }
+    weir_net_destroy(net);
+    return count;
+}
+
 void weir_net_destroy(struct weir_net *net) {
     if (net == NULL) return;
     weir_pipe_destroy(net->pipe);
@@ -330,6 +355,7 @@ void weir_net_destroy(struct weir_net *net) {
     weir__release(net->allocator, net->backends, net->cut_count, sizeof net->backends[0]);
     weir__release(net->allocator, net->balance, net->cut_count, sizeof net->balance[0]);
     weir__network_clean_up(&net->network);
+    weir__net_weights_close(&net->weights);
     weir__release(net->allocator, net, 1, sizeof *net);
 }
 
@@ -362,14 +388,17 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     *parameter = (struct weir_parameter){.name = info->name,
                                          .stage = info->stage,
                                          .layer = info->layer,
-                                         .dtype = info->dtype,
+                                         .dtype = info->mapped != NULL ? info->stored : info->dtype,
                                          .rank = info->rank,
                                          .count = info->count,
                                          .frozen = info->frozen,
+                                         .mapped = info->mapped != NULL,
                                          .adapter = info->adapter,
                                          .statistic = info->running != NULL};
     memcpy(parameter->shape, info->shape, sizeof parameter->shape);
-    parameter->data = at(stage->at.parameters, info->offset);
+    parameter->data = info->mapped == NULL         ? at(stage->at.parameters, info->offset)
+                      : weir__stage_is_here(stage) ? (void *)(uintptr_t)info->mapped
+                                                   : NULL;
     if (net->infer_only || info->frozen) return WEIR_OK;
     parameter->gradient = at(stage->at.gradients, info->offset);
     size_t place = weir__stage_optimizer_at(stage, info);

@@ -75,6 +75,10 @@ int weir__stage_share(struct weir__net_stage *stage, struct weir__network *netwo
 void weir__stage_slice(const struct weir__net_stage *stage,
                        const struct weir__parameter_decl *parameter, uint32_t replica,
                        size_t *begin, size_t *end);
+/** Whether this process has the stage. */
+static inline bool weir__stage_is_here(const struct weir__net_stage *stage) {
+    return stage->at.stream != NULL;
+}
 /** Whether this replica has a mini-batch's moments, and moves their statistics. */
 bool weir__stage_moves(const struct weir__net_stage *stage,
                        const struct weir__accumulator *moments);
@@ -104,6 +108,25 @@ void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, u
 /** "exp_avg", "exp_avg_sq" or "momentum_buffer". */
 const char *weir__optimizer_array_name(const struct weir_optimizer *optimizer, uint32_t array);
 
+/** The file of options.weights, in which parameters may stay. */
+struct weir__net_weights {
+    const struct weir_allocator *allocator;
+    struct weir__archive *archive; /**< NULL: none */
+    char *path;
+    bool fresh; /**< nobody has loaded from it yet: the first load is of this very file, whatever
+                     has that path by then */
+    struct weir__mapping mapping; /**< its context is this struct */
+};
+/** Opens the options' file, if there is one, for as long as parameters stay there. A file that
+ * cannot be read is a line in `faults`, and a status of io/archive.h. */
+int weir__net_weights_open(struct weir__net_weights *weights,
+                           const struct weir_net_options *options, struct weir_faults *faults);
+void weir__net_weights_close(struct weir__net_weights *weights);
+/** Numbers of parameters that stay there, each once, in a net with such options; 0 where there can
+ * be no such net. */
+uint64_t weir__net_mapped_count(const struct weir_model *model,
+                                const struct weir_net_options *options);
+
 struct weir_net {
     const struct weir_allocator *allocator;
     const struct weir_model *model;
@@ -119,6 +142,7 @@ struct weir_net {
     bool input_grads;
     bool reference;
     const struct weir__level *level; /**< of what CPUs compute in f32 */
+    struct weir__net_weights weights;
     bool infer_only;
     bool layered;       /**< as in struct weir__graph */
     uint32_t sequences; /**< 0: rows are whole */

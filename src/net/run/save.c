@@ -348,7 +348,7 @@ uint64_t weir_net_copy_bytes(const struct weir_model *model,
     for (uint32_t i = 0; i < layers && good; i++)
         numbers += facts[i].parameters + facts[i].statistics + arrays * facts[i].trainable;
     weir__release(options->pipe.allocator, facts, layers, sizeof *facts);
-    return numbers * weir_dtype_bytes(dtype);
+    return (numbers - weir__net_mapped_count(model, options)) * weir_dtype_bytes(dtype);
 }
 
 int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy) {

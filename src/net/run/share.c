@@ -3,6 +3,7 @@
  * parameters that stages share. */
 #include "net/run/net.h"
 
+#include "io/numbers.h"
 #include "pipe/run/pipe.h"
 
 /** NULL where there is nothing: on another rank. */
@@ -29,7 +30,7 @@ void weir__net_optimizer_slice(const struct weir_net *net, uint32_t parameter, u
     const struct weir__parameter_decl *info = named(net, parameter);
     const struct weir__net_stage *stage = &net->stages[info->stage];
     size_t first = 0, end = 0, number = weir_dtype_bytes(weir__exact_dtype(net->dtype));
-    bool here = stage->at.parameters != NULL;
+    bool here = weir__stage_is_here(stage);
     if (here && !info->frozen) weir__stage_slice(stage, info, stage->share.replica, &first, &end);
     if (here && info->frozen && stage->share.replica == 0) end = (size_t)info->count * number;
     *begin = first / number;
@@ -68,8 +69,12 @@ static int share_parameter(struct weir_net *net, const struct weir__parameter_de
     const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
     assert(from->original == WEIR__NONE && from->count == copy->count);
     const struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
-    int status =
-        weir_pipe_read(net->pipe, from->stage, held, at(a->at.parameters, from->offset), bytes);
+    int status = WEIR_OK;
+    if (from->mapped == NULL)
+        status =
+            weir_pipe_read(net->pipe, from->stage, held, at(a->at.parameters, from->offset), bytes);
+    else
+        weir__numbers_read(from->stored, from->mapped, (size_t)from->count, held);
     if (status != WEIR_OK) return status;
     status =
         weir_pipe_write(net->pipe, copy->stage, at(b->at.parameters, copy->offset), held, bytes);
@@ -91,7 +96,7 @@ int weir_net_share(struct weir_net *net) {
     weir__net_weights_given(net);
     for (uint32_t i = 0; i < network->parameter_count; i++) {
         const struct weir__parameter_decl *copy = &network->parameters[i];
-        if (copy->original == WEIR__NONE) continue;
+        if (copy->original == WEIR__NONE || copy->mapped != NULL) continue;
         size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
         void *held = weir__acquire(net->allocator, bytes, 1);
         if (held == NULL) return WEIR_ERR_OUT_OF_MEMORY;

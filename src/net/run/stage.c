@@ -405,16 +405,20 @@ int weir__stage_init(struct weir__net_stage *stage, struct weir__network *networ
     int status = weir__slice(&compiled->graph, &stage->slices);
     if (status != WEIR_OK) return status;
     size_t *offsets = weir__pool_take(&network->pool, compiled->parameter_count, sizeof offsets[0]);
+    const void **mapped =
+        weir__pool_take(&network->pool, compiled->parameter_count, sizeof mapped[0]);
     stage->bases = weir__pool_take(
         &network->pool, WEIR__BASE_COUNT((size_t)compiled->graph.skip_count), sizeof(uintptr_t));
     stage->plan.lasting =
         weir__pool_take(&network->pool, compiled->graph.node_count, sizeof stage->plan.lasting[0]);
-    if (offsets == NULL || stage->bases == NULL || stage->plan.lasting == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < compiled->parameter_count; i++)
+    if (network->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < compiled->parameter_count; i++) {
         offsets[i] = network->parameters[compiled->parameter_first + i].offset;
+        mapped[i] = network->parameters[compiled->parameter_first + i].mapped;
+    }
     stage->plan.slices = &stage->slices;
     stage->plan.parameter_offsets = offsets;
+    stage->plan.parameters_mapped = mapped;
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
     stage->last = index + 1 == network->stage_count;
@@ -500,6 +504,7 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
     description->weight_reads = stage->slices.weight_reads;
     description->parameter_bytes = compiled->parameter_bytes;
     description->state_bytes = stage->state_bytes;
+    description->mapped_bytes = compiled->mapped_bytes;
     if (infer_only) return WEIR_OK;
     description->no_backward = compiled->no_backward;
     description->gradient_bytes = compiled->gradient_bytes;

@@ -297,6 +297,8 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__row_plan *cons
         (struct weir_plan){workers, devices, curves, receives, copies, pinned, prepared->makespan};
     int status = weir__memory_peaks(&prepared->memory, workers, bytes, devices);
     if (status != WEIR_OK) return status;
+    for (uint32_t s = 0; s < setup->flow.stage_count; s++)
+        devices[prepared->stage_worker[s]].mapped += setup->stages[s].stage.mapped_bytes;
     if ((status = weir__plan_count_pinned(setup, list, count, pinned)) != WEIR_OK) return status;
     if ((status = weir__plan_receives(prepared, receives)) != WEIR_OK) return status;
     for (uint32_t w = 0; w < workers && status == WEIR_OK; w++)
