@@ -5,8 +5,7 @@
  * has it, which nothing has filled: a value, a call's workspace, and what is kept for backward.
  * Nothing takes another's place, nor is computed in place. What comes of it is, bit for bit, what
  * comes of the planned arenas. On the fake driver memory that nobody has written is NaN, and so it
- * is here on a CPU; on real GPUs memcheck and initcheck see each value (sanitizers of first-contact),
- * and on CPUs ASan.
+ * is here on a CPU; on real GPUs memcheck and initcheck see each value, and on CPUs ASan.
  *
  * A kept value has one place for all micro-batches, so there is one at a time.
  */
@@ -142,7 +141,8 @@ static void move_program(struct apart *apart, const struct weir__slices *slices,
         for (uint32_t k = 0; k < call->in_count; k++) move_in(apart, &call->in[k]);
         for (uint32_t k = 0; k < call->out_count && !delivers; k++)
             move_out(apart, &call->out[k], node->out[k], rows);
-        if (is_working(&call->workspace)) point(&call->workspace, take(apart, call->node->workspace));
+        if (is_working(&call->workspace))
+            point(&call->workspace, take(apart, call->node->workspace));
     }
 }
 
