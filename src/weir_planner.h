@@ -325,11 +325,11 @@ enum weir_planner_recompute { WEIR_RECOMPUTE_ANY, WEIR_RECOMPUTE_EARLY, WEIR_REC
 /** All borrowed, for the call only. */
 struct weir_planner_options {
     size_t size;
-    const struct weir_layer_costs *costs; /**< for the rows of one micro-batch */
-    uint32_t workers;                     /**< 1 … layers */
-    uint32_t micro_batches;               /**< at least 1 */
-    uint64_t memory_limit;                /**< bytes per worker; 0: none */
-    const double *micro_batch_scale;      /**< as in struct weir_simulate_options; NULL: 1 */
+    const struct weir_layer_costs *costs;        /**< for the rows of one micro-batch */
+    uint32_t workers;                            /**< 1 … layers */
+    uint32_t micro_batches;                      /**< at least 1 */
+    uint64_t memory_limit;                       /**< bytes per worker; 0: none */
+    const double *micro_batch_scale;             /**< as in struct weir_simulate_options; NULL: 1 */
     const struct weir_worker_cost *worker_costs; /**< [workers]: how they differ; NULL: they do
                                                       not. All costs have the kinds */
     double step_slack; /**< of those that fit and take at most so much longer than the fastest

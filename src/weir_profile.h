@@ -17,6 +17,9 @@
  * where it cannot give kernels as fast as they end. What an action takes besides (task_seconds) is
  * not measured there: with the waits it would be another thing than in a step.
  *
+ * Where a pipe has CPUs and GPUs, all layers are measured on both: the profile is the CPUs', and
+ * its `other` the GPUs'. Which of the two a stage costs, its worker says (weir_net_worker_costs).
+ *
  * What it does not say. Workers that run at the same time share caches and memory, and what one of
  * them made the other reads from afar: stages bound by memory, and those that begin with large
  * borders or skips, get slower than measured here.
@@ -52,8 +55,8 @@ struct weir_profile_options {
     size_t size;
     /** The net that will run. What counts: pipe.rows and chunks (their largest micro-batch is
      * measured), threads_per_worker (0: the cores divided by workers, or by stages), bind, wait,
-     * allocator, infer_only (F alone), dtype, reference, seed, optimizer, and devices: all of one
-     * kind, the first of which measures; NULL: a CPU. */
+     * allocator, infer_only (F alone), dtype, reference, seed, optimizer, and devices, the first of
+     * each kind of which measures; NULL: a CPU. */
     struct weir_net_options net;
     bool bytes_only;    /**< measure nothing: seconds are 0 */
     const void *input;  /**< a micro-batch's rows, in the dtypes of steps; NULL: random ones */
@@ -89,6 +92,8 @@ struct weir_profile {
     double seconds[WEIR_KIND_COUNT]; /**< of the whole model as one stage, per micro-batch */
     double spread; /**< (p90 - p10) / median of its F and B: above 0.1 the machine was busy with
                         something else, and the times are to be taken with care */
+    const struct weir_profile *other; /**< of the pipe's GPUs, where this one is of its CPUs; its
+                                           costs are costs.other. NULL: workers are of one kind */
 };
 
 /** What a list of layers is, freezes included, as one number: the same on every machine, another
@@ -96,17 +101,17 @@ struct weir_profile {
 uint64_t weir_model_fingerprint(const struct weir_model *model);
 
 /** Measures. Blocks for options.seconds and longer; makes a net of its own, whose memory is gone at
- * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (devices of two kinds, an op
- * without a kernel on the GPU) and what weir_net_new and weir_net_step give, every
- * reason in `faults`. The profile is the caller's: weir_profile_destroy. */
+ * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (an op without a kernel on the
+ * GPU) and what weir_net_new and weir_net_step give, every reason in `faults`. The profile is the
+ * caller's: weir_profile_destroy. */
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile);
 /** Accepts NULL. */
 void weir_profile_destroy(struct weir_profile *profile);
 
-/** Checks that the profile is of this model, device (which all workers must have: CPUs, or GPUs of
- * one name), machine, row count, dtype and number of threads, and sets its optimizer bytes to these
- * options' optimizer. Where it is not, each difference is a line in `faults`, and the status
+/** Checks that the profile is of this model, these kinds of devices (GPUs must be of one name),
+ * machine, row count, dtype and number of threads, and sets its optimizer bytes to these options'
+ * optimizer. Where it is not, each difference is a line in `faults`, and the status
  * WEIR_ERR_CONFIG. Of `options` what struct weir_profile_options says.
  */
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
@@ -125,7 +130,8 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
  * "saved": …, "saved_output": …, "weight_saved": …, "border": …, "border_gradient": …, "workspace":
  * …, "parameters": …, "trainable": …, "gradients": …, "optimizer": …, "copied": 0, "copied_from":
  * 0, "copied_learns": false, "no_backward": false, "joined": false}, …], "skips": [{"namespace":
- * "", "skip": "a", "source": 1, "readers": [4], "bytes": …, "differentiable": true}, …]}
+ * "", "skip": "a", "source": 1, "readers": [4], "bytes": …, "differentiable": true}, …],
+ * "other": {the same of the GPUs, where there are CPUs and GPUs}}
  */
 int weir_profile_write(const struct weir_profile *profile, weir_write_fn *write, void *context);
 /** Writes it into a file, which appears complete or not at all. WEIR_ERR_IO says why in `error`. */
@@ -192,6 +198,13 @@ uint32_t weir_net_chunks(const struct weir_net_options *net, uint32_t counts[WEI
  * microseconds, and where their memories differ the time of the bytes over an H100's NVLink, or,
  * where one of them is a CPU, over its PCIe. */
 struct weir_link_cost weir_net_link(const struct weir_net_options *net);
+/** The same of each pair, into links[from * workers + to]: where devices differ, so do they. */
+void weir_net_links(const struct weir_net_options *net, uint32_t workers,
+                    struct weir_link_cost *links);
+/** Which of a profile's costs each worker of the net has, into workers[count]; false: all have the
+ * same, the first. */
+bool weir_net_worker_costs(const struct weir_net_options *net, uint32_t count,
+                           struct weir_worker_cost *workers);
 
 /** What the net's replicas and groups are taken to cost, without measuring: where no links between
  * ranks are known all are on one host, and memory gives a core 10 GB/s. Without bytes. */
@@ -202,8 +215,9 @@ void weir_net_shared(const struct weir_net_options *net, struct weir_shared_cost
  * and recompute are what is searched, and memory_limit is not looked at. Of `search` costs,
  * workers, micro_batches, scales and memory are filled in here; what is fixed, effort and limit are
  * the caller's, and so is which other numbers of micro-batches may be chosen, with their costs
- * (`others`: what scatter makes of the rows; of one replica). A link of 0 is taken as
- * weir_net_link's, `shared` of NULL as weir_net_shared's. The choice's workers and micro-batches
+ * (`others`: what scatter makes of the rows; of one replica). worker_costs of NULL are taken as
+ * weir_net_worker_costs says them, a link of 0 as weir_net_link's or, where workers differ,
+ * weir_net_links', `shared` of NULL as weir_net_shared's. The choice's workers and micro-batches
  * are of one replica. Bytes are those of a net with a memory limit, which keeps nothing just to
  * save time (packed weights). Statuses and the result as of weir_planner_search. Each ask for
  * memory compiles the stages anew: milliseconds. */

@@ -43,7 +43,7 @@ static const struct test_suite *const suites[] = {
 /* What --gpu runs, beside every suite of kernels: kernels_... */
 static const char *const gpu_suites[] = {"cuda_launch", "cuda_device",      "gpus",
                                          "engine_cuda", "engine_kernels",   "net_cuda",
-                                         "gpu_broken",  "attention_repeats"};
+                                         "net_apart",   "gpu_broken",       "attention_repeats"};
 
 /* What reads the project's files, or programs that only the build makes: skipped elsewhere. */
 static const char *const project_suites[] = {"cli_data",     "custom",         "embed",

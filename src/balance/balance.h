@@ -51,8 +51,8 @@ static inline double weir__mean_forward(const struct weir_stage_cost *stage, dou
  * passed over as early as can be seen. */
 struct weir__cuts {
     uint32_t count, parts, workers;
-    const double **sums;    /**< [parts] of [count + 1]: what the first layers weigh on its worker */
-    const double *least;    /**< [count + 1]: each layer where it is lightest */
+    const double **sums; /**< [parts] of [count + 1]: what the first layers weigh on its worker */
+    const double *least; /**< [count + 1]: each layer where it is lightest */
     const uint32_t *worker; /**< [parts] */
     const bool *closes;     /**< [parts]: its worker has no later part */
     double bound;

@@ -148,8 +148,7 @@ int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint3
     assert(planner->shapes[shape].stages <= planner->stages_most);
     planner->costs = weir__planner_chunks_at(planner, shape)->stages;
     return weir_stage_costs_fill_on(planner->costs, sizes, planner->shapes[shape].stages,
-                                    planner->options->worker_costs,
-                                    planner->shapes[shape].workers);
+                                    planner->options->worker_costs, planner->shapes[shape].workers);
 }
 
 int weir__planner_try(struct weir_planner *planner, const struct weir__try *tried, double *step,

@@ -179,8 +179,9 @@ int weir_partition_each(const struct weir_partition_options *options, double lar
     struct weir__cuts cuts;
     weir__pool_init(&pool, options->allocator);
     uint32_t *sizes = weir__pool_take(&pool, options->parts, sizeof *sizes);
-    int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                               : weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
+    int status = sizes == NULL
+                     ? WEIR_ERR_OUT_OF_MEMORY
+                     : weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK) goto out;
     cuts.bound = largest;
     while (status == WEIR_OK && weir__cuts_next(&cuts, UINT64_MAX)) {

@@ -50,7 +50,7 @@ struct weir__cuda_failure {
                            its own then, and never sticky; NULL: the driver's */
 };
 
-enum { WEIR__CUDA_WAYS_MAX = 24, WEIR__CUDA_WAY_MAX = 120 };
+enum { WEIR__CUDA_WAYS_MAX = 48, WEIR__CUDA_WAY_MAX = 120 };
 
 /** What another part hangs on to a device, to end with it. */
 struct weir__cuda_attached {

@@ -327,8 +327,48 @@ static void test_layers_are_measured_on_a_gpu(void) {
              "train " CLI_TRAIN " --steps 2 --data %s --stages 2 --device cuda,cpu "
              "--balance-by time --profile %s/single",
              cli_text(), folder);
-    CHECK_CONTAINS(run.output, "--device: layers' times are those of one kind of device, and "
-                               "these workers have CPUs and GPUs: name one kind");
+    CHECK_CONTAINS(run.output,
+                   "the profile is of device 'cuda', not 'cpu and cuda': measure again");
+}
+
+/* Both are measured, and balances, plans, searches and simulations go by both. */
+static void test_layers_are_measured_on_cpus_and_gpus(void) {
+    struct cli_run run;
+    char path[600];
+    TAKE_FAKE_GPUS();
+    const char *folder = test_temporary_directory();
+    CLI_CODE(&run, 0,
+             "profile " CLI_MODEL " --batch 4 --chunks 2 --workers 2 --device cuda,cpu --seconds 0 "
+             "--steps 7 --out %s/p",
+             folder);
+    CHECK_CONTAINS(run.output, "Fake GPU 0, 2 rows, f32");
+    CHECK_CONTAINS(run.output, " thread, 2 rows, f32");
+    snprintf(path, sizeof path, "%s/p", folder);
+    json_t *root = cli_json(path), *other = json_object_get(root, "other");
+    EXPECT_EQ_STR(json_string_value(json_object_get(root, "device")), "cpu");
+    EXPECT_EQ_STR(json_string_value(json_object_get(other, "device")), "cuda");
+    json_decref(root);
+    CLI_CODE(&run, 0,
+             "plan " CLI_MODEL " --batch 4 --chunks 2 --stages 2 --device cuda,cpu "
+             "--balance-by time --profile %s/p",
+             folder);
+    CHECK_CONTAINS(run.output, "balance by time: --balance ");
+    CHECK_CONTAINS(run.output, "predicted step");
+    CLI_CODE(&run, 0,
+             "simulate " CLI_MODEL " --batch 4 --chunks 2 --workers 2 --device cuda,cpu "
+             "--balance-by time --profile %s/p",
+             folder);
+    CLI_CODE(&run, 0,
+             "plan " CLI_MODEL " --batch 4 --chunks 2 --workers 2 --device cuda,cpu --search "
+             "--profile %s/p",
+             folder);
+    CHECK_CONTAINS(run.output, "/p");
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --steps 2 --seed 4 --data %s --workers 2 --device cuda,cpu "
+             "--plan auto",
+             cli_text());
+    CHECK_CONTAINS(run.output, "estimated from this machine's roofs and, on GPUs, from FLOPs and "
+                               "bytes, as an H100 takes for them");
 }
 
 static void test_a_plan_is_searched_for_gpus(void) {
@@ -349,29 +389,26 @@ static void test_a_plan_is_searched_for_gpus(void) {
              "--memory-limit 64MiB",
              cli_text());
     CHECK_CONTAINS(run.output, "costs estimated from FLOPs and bytes, as an H100 takes for them");
-    /* of two kinds of devices nothing is estimated */
+    /* on CPUs and GPUs the cut decides bits */
     CLI_CODE(&run, 0, "train " CLI_TRAIN " --steps 2 --data %s --stages 2 --device cuda,cpu",
              cli_text());
     EXPECT(strstr(run.output, "\nplan      --") == NULL);
 }
 
 static void test_what_gpus_cannot_do_is_refused(void) {
-    static const char words[] = "layers' times are those of one kind of device";
     struct cli_run run;
     TAKE_FAKE_GPUS();
     CLI_CODE(&run, 2, "profile " CLI_MODEL " --batch 4 --device cuda --dtype f64");
     CHECK_CONTAINS(run.output, "--dtype f64 is the CPU's");
-    CLI_CODE(&run, 2, "profile " CLI_MODEL " --batch 4 --workers 2 --device cuda,cpu");
-    CHECK_CONTAINS(run.output, words);
-    CLI_CODE(&run, 2, "plan " CLI_MODEL " --batch 4 --workers 2 --device cuda,cpu --search");
-    CHECK_CONTAINS(run.output, words);
+    CLI_CODE(&run, 2, "profile " CLI_MODEL " --batch 4 --workers 2 --device cuda,cpu --dtype f64");
+    CHECK_CONTAINS(run.output, "--dtype f64 is the CPU's");
 }
 
 WEIR_TEST_SUITE(cli_gpu, TEST(weights_do_not_depend_on_how_many_gpus_train_them),
                 TEST(what_a_gpu_began_a_cpu_goes_on_with),
                 TEST(what_is_not_finite_is_traced_to_its_layer), TEST(bf16_trains),
-                TEST(layers_are_measured_on_a_gpu), TEST(a_plan_is_searched_for_gpus),
-                TEST(bf16_goes_on_as_if_never_stopped),
+                TEST(layers_are_measured_on_a_gpu), TEST(layers_are_measured_on_cpus_and_gpus),
+                TEST(a_plan_is_searched_for_gpus), TEST(bf16_goes_on_as_if_never_stopped),
                 TEST(a_checkpoint_goes_between_bf16_and_f32), TEST(bf16_continues_texts),
                 TEST(bf16_judges_text), TEST(a_plan_counts_copies_to_gpus),
                 TEST(what_gpus_cannot_do_is_refused))

@@ -456,9 +456,9 @@ static void test_a_stage_costs_what_it_does_on_its_worker(void) {
     for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(weights[12 + i], weights[6 + i], 0);
     EXPECT(weights[7] > weights[1]);
     EXPECT_STATUS(weir_worker_weights(&costs, &none, 1, &by, weights), WEIR_ERR_ARGUMENT);
-    EXPECT_STATUS(weir_stage_costs_fill_on(stages, (const uint32_t[]){6}, 1, &none,
-                                           (const uint32_t[]){0}),
-                  WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(
+        weir_stage_costs_fill_on(stages, (const uint32_t[]){6}, 1, &none, (const uint32_t[]){0}),
+        WEIR_ERR_ARGUMENT);
     weir_stage_costs_destroy(alone);
     weir_stage_costs_destroy(stages);
 }
@@ -584,7 +584,7 @@ WEIR_TEST_SUITE(
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_in_few_steps), TEST(a_layer_weighs_its_time),
     TEST(a_layer_weighs_its_bytes), TEST(a_stage_costs_its_layers_but_for_its_ends),
-                TEST(a_stage_costs_what_it_does_on_its_worker),
+    TEST(a_stage_costs_what_it_does_on_its_worker),
     TEST(where_no_gradient_leaves_the_weight_part_does_all),
     TEST(a_skip_goes_to_each_stage_that_reads_it_once),
     TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone),

@@ -356,6 +356,11 @@ static int convolution_run(void *convolutions, const void *plan,
                   failure);
 }
 
+static void tell(const void *plan, char *text, size_t capacity) {
+    (void)plan;
+    snprintf(text, capacity, "the fake library's");
+}
+
 /* There is no later process. */
 static void convolutions_keep(void *convolutions) {
     (void)convolutions;
@@ -441,11 +446,6 @@ static int attention_next(void *convolutions, void *plan, struct weir__cuda_fail
     return replace(&((struct attention_plan *)plan)->bad);
 }
 
-static void attention_tell(const void *plan, char *text, size_t capacity) {
-    (void)plan;
-    snprintf(text, capacity, "the fake library's");
-}
-
 static int attention_run(void *convolutions, const void *plan,
                          const struct weir__cuda_attend_call *call,
                          struct weir__cuda_failure *failure) {
@@ -476,10 +476,11 @@ const struct weir__cuda_numerics weir_fake_cuda_numerics = {
     .convolution_destroy = destroy_plan,
     .convolution_next = convolution_next,
     .convolution_run = convolution_run,
+    .convolution_tell = tell,
     .convolutions_keep = convolutions_keep,
     .attention_new = attention_new,
     .attention_destroy = destroy_plan,
     .attention_next = attention_next,
-    .attention_tell = attention_tell,
+    .attention_tell = tell,
     .attention_run = attention_run,
 };

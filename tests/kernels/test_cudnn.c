@@ -315,6 +315,45 @@ static void test_plans_are_kept_for_their_gpu_and_shape(void) {
     cudnn_listed_clean_up(&cudnn);
 }
 
+/* `doctor` says which engines runs took: of this GPU and driver, whatever else is there. */
+static void test_kept_plans_are_counted_by_engine(void) {
+    static const char gpu[] = "Some GPU, 9.0, 132";
+    const struct cudnn_engine engines[] = {{-1, 0, 3, -1, false}, {-1, 0, 0, -1, false}};
+    struct weir__cudnn cudnn;
+    struct weir__cudnn_kept kept[4];
+    struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 2, WEIR_F32);
+    char text[64];
+    void *plan = NULL;
+    struct weir__cuda_failure failure = {0};
+    cudnn_listed_init(&cudnn, engines, 2);
+    snprintf(cudnn.folder, sizeof cudnn.folder, "%s", test_temporary_directory());
+    snprintf(cudnn.gpu, sizeof cudnn.gpu, "%s", gpu);
+    snprintf(cudnn.versions, sizeof cudnn.versions, "driver 13000, cuDNN 1 of CUDA 2, NVRTC none");
+    EXPECT_EQ_UINT(weir__cudnn_kept(cudnn.folder, gpu, 13000, kept, 4), 0);
+    for (int64_t rows = 2; rows <= 4; rows++) {
+        shape.rows = shape.rows_max = rows; /* for three the first engine is none */
+        EXPECT(!is_kept(&cudnn, &shape));
+    }
+    CHECK_OK(weir__cudnn_convolution_new(&cudnn, &shape, SOME_STREAM, &plan, &failure));
+    weir__cudnn_convolution_tell(plan, text, sizeof text);
+    EXPECT_EQ_STR(text, "cuDNN's, engine 0");
+    weir__cudnn_convolution_destroy(&cudnn, plan);
+    snprintf(cudnn.gpu, sizeof cudnn.gpu, "Some GPU, 9.0, 13");
+    EXPECT(!is_kept(&cudnn, &shape));
+    EXPECT_EQ_UINT(weir__cudnn_kept(cudnn.folder, gpu, 13000, kept, 4), 2);
+    EXPECT(kept[0].engine == 0 && kept[0].plans == 2);
+    EXPECT(kept[1].engine == 1 && kept[1].plans == 1);
+    EXPECT_EQ_STR(kept[0].what, "convolution");
+    EXPECT_EQ_UINT(weir__cudnn_kept(cudnn.folder, gpu, 1300, kept, 4), 0);
+    EXPECT_EQ_UINT(weir__cudnn_kept(cudnn.folder, gpu, 13000, kept, 1), 1);
+    int code = test_shell(text, sizeof text, "cd '%s' && for f in cudnn-*; do printf y >>$f; done",
+                          cudnn.folder);
+    EXPECT_EQ_INT(code, 0);
+    EXPECT_EQ_UINT(weir__cudnn_kept(cudnn.folder, gpu, 13000, kept, 4), 0);
+    EXPECT_EQ_UINT(weir__cudnn_kept("", gpu, 13000, kept, 4), 0);
+    cudnn_listed_clean_up(&cudnn);
+}
+
 static void test_a_broken_plan_is_written_anew(void) {
     static const char *const commands[] = {
         "for f in cudnn-*; do printf x | dd of=$f bs=1 seek=9 conv=notrunc 2>/dev/null; done",
@@ -478,6 +517,7 @@ WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(the_next_engine_is_for_what_one_lacks),
                 TEST(another_way_is_for_what_is_lacking), TEST(a_stream_has_one_handle),
                 TEST(plans_are_kept_for_their_gpu_and_shape), TEST(a_broken_plan_is_written_anew),
+                TEST(kept_plans_are_counted_by_engine),
                 TEST(an_engine_that_does_not_run_is_dropped_for_good),
                 TEST(a_drop_is_not_kept_before_a_plan_has_run),
                 TEST(what_cannot_be_remembered_is_the_last),

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES_QUICK = 15, CASES_FULL = 40, GPUS = 2 };
+enum { CASES_QUICK = 15, CASES_FULL = 40, GPUS = 2, LOG_BYTES = 4096 };
 static const char *const names[] = {"cuda:0", "cuda:1"};
 
 static bool coin(void) {
@@ -302,6 +302,34 @@ static void test_nor_does_one_of_attention(void) {
     EXPECT(fail_calls(gpu, &problem, &options, STRIDE) > 400);
 }
 
+/* ---- ways ---- */
+
+static void add_line(void *context, const char *line) {
+    char *text = context;
+    size_t used = strlen(text);
+    snprintf(text + used, LOG_BYTES - used, "%s\n", line);
+}
+
+/* What computes a convolution and its gradients, once, however many there are. */
+static void test_the_log_says_by_what_convolutions_are(void) {
+    static char log[LOG_BYTES];
+    const struct weir_fake_cuda_control *gpu = fake_gpus(1, GPUS, 0);
+    struct net_problem problem;
+    struct weir_net_options options;
+    if (gpu == NULL) return;
+    small_problem(&problem, &options);
+    options.pipe.log = add_line;
+    options.pipe.log_context = log;
+    log[0] = '\0';
+    struct weir_net *net = trial_net(problem.model, &options);
+    CHECK(net != NULL);
+    const char *line = strstr(log, "cuda:0: convolutions in f32: the fake library's\n");
+    EXPECT(line != NULL && strstr(line + 1, "convolutions in f32: the") == NULL);
+    EXPECT_CONTAINS(log, "convolutions in f32, gradients of weights: the fake library's\n");
+    weir_net_destroy(net);
+    weir_model_destroy(problem.model);
+}
+
 /* ---- packed weights ---- */
 
 /* Of a net with one stage after a step, which has changed the weights since: an input's gradient
@@ -408,6 +436,7 @@ static void test_weights_are_packed_once_a_step(void) {
 }
 
 WEIR_TEST_SUITE(net_cuda, TEST(weights_are_packed_once_a_step), TEST(bf16_has_the_same_bits_too),
+                TEST(the_log_says_by_what_convolutions_are),
                 TEST(a_failed_call_never_passes_for_success), TEST(nor_does_one_of_attention),
                 TEST(gpus_give_the_same_bits_whatever_the_pipeline),
                 TEST(no_step_needs_memory_that_is_zero), TEST(gpus_and_cpus_train_one_network))

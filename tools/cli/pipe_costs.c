@@ -139,8 +139,11 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
                const struct placement *placement, uint32_t *sizes) {
     struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
-    double *weights = calloc(profile->costs.layer_count, sizeof *weights);
-    if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    uint32_t layers = profile->costs.layer_count, workers = placement->workers;
+    struct weir_worker_cost *costs = calloc(workers, sizeof *costs);
+    double *weights = calloc((size_t)layers * workers, sizeof *weights);
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (costs == NULL || weights == NULL) goto out;
     by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
     by.checkpoint = net->pipe.checkpoint;
     by.micro_batches = weir_net_micro_batches(net);
@@ -148,15 +151,19 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     by.infer = net->pipe.infer_only;
     by.alive = placement->alive;
     options.weights = weights;
-    options.count = profile->costs.layer_count;
+    options.count = layers;
     options.parts = net->stages;
-    options.workers = placement->workers;
+    options.workers = workers;
     options.stage_workers = placement->of_stage;
-    int status = weir_layer_weights(&profile->costs, &by, weights);
+    options.by_worker = weir_net_worker_costs(net, workers, costs);
+    status = options.by_worker
+                 ? weir_worker_weights(&profile->costs, costs, workers, &by, weights)
+                 : weir_layer_weights(&profile->costs, &by, weights);
     if (status != WEIR_OK) goto out;
     status = weir_partition(&options, sizes, NULL);
 out:
     free(weights);
+    free(costs);
     return status;
 }
 
@@ -216,7 +223,29 @@ int pipe_balance(const struct pipe_options *options, const struct weir_model *mo
 
 /* ---- prediction ---- */
 
-/* The costs of the stages, and the table that they go with. */
+/* Where workers differ, each stage costs what it does on the table's worker. */
+static int place_stages(struct pipe_step *step, const struct weir_net_options *net,
+                        uint32_t micro_batches) {
+    uint32_t count = step->table->worker_count;
+    uint32_t *of_stage = calloc(net->stages, sizeof *of_stage);
+    struct weir_worker_cost *workers = calloc(count, sizeof *workers);
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (of_stage == NULL || workers == NULL) goto out;
+    weir__table_workers(step->table, of_stage);
+    status = WEIR_OK;
+    if (!weir_net_worker_costs(net, count, workers)) goto out;
+    status = weir_stage_costs_fill_on(step->stages, net->balance, net->stages, workers, of_stage);
+    if (status != WEIR_OK) goto out;
+    status = weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
+                                       net->pipe.stage_checkpoint, micro_batches, &step->options);
+out:
+    free(of_stage);
+    free(workers);
+    return status;
+}
+
+/* The costs of the stages, and the table that they go with, which is made for what has no
+ * backward. */
 static int fill_step(struct pipe_step *step, const struct weir_profile *profile,
                      const struct weir_net_options *net, uint32_t micro_batches,
                      struct weir_faults *faults) {
@@ -227,7 +256,8 @@ static int fill_step(struct pipe_step *step, const struct weir_profile *profile,
     status = weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
                                        net->pipe.stage_checkpoint, micro_batches, &step->options);
     if (status != WEIR_OK) return status;
-    return make_table(net, step->options.no_backward, faults, &step->table);
+    status = make_table(net, step->options.no_backward, faults, &step->table);
+    return status == WEIR_OK ? place_stages(step, net, micro_batches) : status;
 }
 
 int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
@@ -255,7 +285,23 @@ void pipe_step_clean_up(struct pipe_step *step) {
     weir_table_destroy(step->table);
     free(step->scale);
     free(step->gradients);
+    free(step->links);
     *step = (struct pipe_step){0};
+}
+
+/* Where a GPU is. */
+static int fill_links(const struct weir_profile *profile, const struct weir_net_options *net,
+                      struct pipe_step *step) {
+    size_t workers = step->table->worker_count;
+    if (profile->other == NULL) {
+        if (strcmp(profile->device, "cuda") == 0) step->options.link = weir_net_link(net);
+        return WEIR_OK;
+    }
+    step->links = calloc(workers * workers, sizeof *step->links);
+    if (step->links == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir_net_links(net, step->table->worker_count, step->links);
+    step->options.links = step->links;
+    return WEIR_OK;
 }
 
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
@@ -266,8 +312,8 @@ int pipe_predict(const struct weir_profile *profile, const struct weir_net_optio
     int status = pipe_step_init(&step, profile, net, faults);
     step.options.no_causes = true;
     step.options.ranks = ranks;
-    if (strcmp(profile->device, "cuda") == 0) step.options.link = weir_net_link(net);
     if (status != WEIR_OK) goto out;
+    if ((status = fill_links(profile, net, &step)) != WEIR_OK) goto out;
     status = weir_simulator_new(NULL, &simulator);
     if (status != WEIR_OK) goto out;
     status = weir_simulate(simulator, &step.options, faults, &prediction);

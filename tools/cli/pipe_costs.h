@@ -35,6 +35,7 @@ struct pipe_step {
     struct weir_table *table;
     double *scale;                        /**< of each micro-batch's times */
     uint64_t *gradients;                  /**< of each stage */
+    struct weir_link_cost *links;         /**< between all workers, where they differ; or NULL */
     struct weir_shared_costs shared;      /**< what replicas and groups take */
     struct weir_simulate_options options; /**< points to the others */
 };

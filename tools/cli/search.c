@@ -16,24 +16,26 @@ static const double step_slack = 0.01;
 
 const char *const search_plan_names[] = {"given", "auto", NULL};
 
-/* Whose workers have one thread each. */
-static bool is_on_gpus(const struct pipe_options *options) {
-    bool gpus = options->device.count > 0;
+/* How many of so many workers are on GPUs, which take a thread each. */
+static uint32_t count_gpus(const struct pipe_options *options, uint32_t workers) {
+    uint32_t gpus = 0;
     for (uint32_t i = 0; i < options->device.count; i++)
-        gpus = gpus && !weir__device_facts(arg_texts_get(&options->device, i)).synchronous;
-    return gpus;
+        gpus += !weir__device_facts(arg_texts_get(&options->device, i)).synchronous;
+    return options->device.count == 1 ? gpus * workers : gpus; /* one is for all */
 }
 
 uint32_t search_threads(const struct pipe_options *options, uint32_t workers, uint32_t hosts) {
     struct weir__machine *machine;
     struct weir__machine_facts facts;
     if (options->threads_per_stage > 0) return options->threads_per_stage;
-    if (is_on_gpus(options)) return 1;
+    uint32_t gpus = count_gpus(options, workers);
+    if (gpus >= workers) return 1;
     if (weir__machine_new(NULL, &machine) != WEIR_OK) return 1;
     weir__machine_facts(machine, &facts);
     weir__machine_destroy(machine);
-    uint32_t here = (workers + hosts - 1) / hosts;
-    return facts.usable_cores > here ? facts.usable_cores / here : 1;
+    uint32_t here = (workers - gpus + hosts - 1) / hosts, taken = (gpus + hosts - 1) / hosts;
+    uint32_t left = facts.usable_cores > taken ? facts.usable_cores - taken : 0;
+    return left > here ? left / here : 1;
 }
 
 /* ---- what is fixed ---- */
@@ -366,7 +368,8 @@ int search_run(struct search *search, const struct search_how *how, const struct
                             .notes = notes,
                             .faults = faults,
                             .within_machine =
-                                how->workers && options->memory_limit == 0 && !is_on_gpus(options)};
+                                how->workers && options->memory_limit == 0 &&
+                                count_gpus(options, 1) == 0};
     int status = try_all(&trying, search);
     if (status == WEIR_ERR_MEMORY_LIMIT && trying.within_machine) {
         trying.least = search->result.smallest_limit; /* who is not asked refuses nothing */

@@ -38,7 +38,7 @@ struct search {
     uint32_t hosts;   /**< as in search_how, at least 1 */
     bool chunks_kept; /**< they are not searched */
     struct weir_planner_result result;
-    char costs[128];       /**< what it went by: "of FILE", "estimated" … */
+    char costs[160];       /**< what it went by: "of FILE", "estimated" … */
     char second[64];       /**< the runner-up: "zb-v on 2 workers"; "": there is none */
     double second_step;    /**< that it would take */
     char checkpoint[4096]; /**< of the pipe options chosen */

@@ -38,11 +38,15 @@ static int find_first(struct search *search, const struct pipe_options *options,
     first->whole = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     if (options->profile != NULL) return read_profile(search, options, model, net, notes, faults);
     int status = weir_profile_estimate(model, net, faults, &first->profile);
-    bool on_gpu = status == WEIR_OK && strcmp(first->profile->device, "cuda") == 0;
+    if (status != WEIR_OK) return status;
+    static const char gpus[] = "from FLOPs and bytes, as an H100 takes for them";
+    bool on_gpu = strcmp(first->profile->device, "cuda") == 0;
     snprintf(search->costs, sizeof search->costs, "estimated %s",
-             on_gpu ? "from FLOPs and bytes, as an H100 takes for them"
-                    : "from this machine's roofs");
-    return status;
+             on_gpu ? gpus : "from this machine's roofs");
+    if (first->profile->other != NULL)
+        snprintf(search->costs, sizeof search->costs,
+                 "estimated from this machine's roofs and, on GPUs, %s", gpus);
+    return WEIR_OK;
 }
 
 /* ---- others ---- */

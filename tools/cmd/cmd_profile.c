@@ -39,10 +39,9 @@ static const char details[] =
     "Layers are measured in their real order within the whole model, with random input: a largest\n"
     "micro-batch, as one stage on one worker, with the threads that a stage of the pipeline gets:\n"
     "the cores divided by --workers or --stages, or --threads-per-stage; or on the first GPU of\n"
-    "--device. A profile holds for its model, machine or GPU, rows per micro-batch, threads and\n"
-    "dtype, and is refused for others. No other program should be busy meanwhile; 'spread' says "
-    "how\n"
-    "steady the times were.";
+    "--device; where that names CPUs and GPUs, on both. A profile holds for its model, machine or\n"
+    "GPU, rows per micro-batch, threads and dtype, and is refused for others. No other program\n"
+    "should be busy meanwhile; 'spread' says how steady the times were.";
 
 /* ---- for people ---- */
 
@@ -131,7 +130,8 @@ static int profile_model(const struct profile_values *values, const struct args 
     options.seconds = values->seconds;
     if (status == WEIR_OK && faults->count == 0)
         status = weir_profile_new(model, &options, faults, &profile);
-    if (profile != NULL) print_profile(people.stream, profile, model);
+    for (const struct weir_profile *p = profile; p != NULL; p = p->other)
+        print_profile(people.stream, p, model);
     if (profile != NULL) status = save(profile, values->out, error);
     weir_profile_destroy(profile);
     pipe_storage_clean_up(&storage);

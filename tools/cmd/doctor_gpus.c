@@ -2,6 +2,7 @@
 #include "cmd/doctor_gpus.h"
 
 #include "cli/plan_text.h"
+#include "io/cache.h"
 #include "net/cuda/cudnn_attention.h"
 #include "net/cuda/numerics.h"
 
@@ -9,6 +10,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { ENGINES_MAX = 64 };
 
 /* What networks compute with must be as they will open it. */
 static void look_at_libraries(struct doctor_gpus *gpus, struct weir_faults *problems) {
@@ -143,6 +146,25 @@ static void print_ways(FILE *to, const struct doctor_gpus *gpus, uint32_t g) {
             why != NULL ? "kernels of Weir's own, for " : "cuDNN", why != NULL ? why : "");
 }
 
+/* Which engines of cuDNN runs took here: those of the plans that were kept. */
+static void print_engines(FILE *to, const struct doctor_gpus *gpus, uint32_t g) {
+    struct weir__cudnn_kept kept[ENGINES_MAX];
+    const struct weir__gpu *gpu = &gpus->found.gpu[g];
+    char folder[WEIR__CACHE_FOLDER_MAX], name[160];
+    weir__cache_find(folder);
+    snprintf(name, sizeof name, "%s, %d.%d, %d", gpu->name, gpu->capability_major,
+             gpu->capability_minor, (int)gpu->multiprocessors);
+    uint32_t count = weir__cudnn_kept(folder, name, gpus->found.version, kept, ENGINES_MAX);
+    if (count == 0) return;
+    fprintf(to, "  plans     of cuDNN, kept:");
+    for (uint32_t i = 0; i < count; i++) {
+        bool again = i > 0 && strcmp(kept[i].what, kept[i - 1].what) == 0;
+        if (!again) fprintf(to, "%s %s by engine", i > 0 ? ";" : "", kept[i].what);
+        fprintf(to, "%s %lld (%u)", again ? "," : "", (long long)kept[i].engine, kept[i].plans);
+    }
+    fputc('\n', to);
+}
+
 /* A row per GPU: which others' memory it uses directly. */
 static void print_links(FILE *to, const struct doctor_gpus *gpus) {
     uint32_t count = gpus->found.count;
@@ -175,6 +197,7 @@ void doctor_gpus_print(FILE *to, const struct doctor_gpus *gpus) {
     for (uint32_t g = 0; g < gpus->found.count; g++) {
         print_gpu(to, gpus, g);
         print_ways(to, gpus, g);
+        print_engines(to, gpus, g);
     }
     print_links(to, gpus);
     fprintf(to, "CUDA        ");

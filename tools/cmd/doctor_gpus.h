@@ -27,8 +27,8 @@ int doctor_gpus_look(struct doctor_gpus *gpus, const struct weir__machine *machi
                      struct weir_faults *problems);
 void doctor_gpus_clean_up(struct doctor_gpus *gpus);
 
-/** Two lines per GPU (the second: by which code it runs), the links between them, and the
- * libraries. */
+/** Two lines per GPU (the second: by which code it runs), a third where cuDNN's plans are kept for
+ * it, by which engines these compute, the links between them, and the libraries. */
 void doctor_gpus_print(FILE *to, const struct doctor_gpus *gpus);
 /** `gpus`: [{name, memory, capability, multiprocessors, pci, numa_node (-1: unknown), cores,
  * reaches: [numbers]}]. A new reference. */

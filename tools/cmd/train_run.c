@@ -45,8 +45,9 @@ static uint32_t count_gpus(const struct arg_texts *devices) {
     return gpus;
 }
 
-/* Estimates are of one kind of device. How much memory a GPU has is not asked for a plan, so what
- * may be kept there is for the user to say; nor is how many threads a list of cores is good for. */
+/* On CPUs and GPUs a cut says whose kernels a layer takes, and so decides bits. How much memory a
+ * GPU has is not asked for a plan, so what may be kept there is for the user to say; nor is how
+ * many threads a list of cores is good for. */
 bool train_searches(const struct train *t) {
     const struct pipe_options *pipe = &t->values->pipe;
     uint32_t gpus = count_gpus(&pipe->device);

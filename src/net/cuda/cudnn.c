@@ -298,6 +298,10 @@ int weir__cudnn_convolution_next(void *convolutions, void *plan,
     return make_plan(cudnn, made, failure);
 }
 
+void weir__cudnn_convolution_tell(const void *plan, char *text, size_t capacity) {
+    weir__cudnn_plan_tell(&((const struct convolution *)plan)->plan, text, capacity);
+}
+
 void weir__cudnn_convolution_destroy(void *convolutions, void *plan) {
     struct weir__cudnn *cudnn = convolutions;
     struct convolution *made = plan;

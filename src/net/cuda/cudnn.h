@@ -242,6 +242,7 @@ int weir__cudnn_convolution_new(void *convolutions,
 void weir__cudnn_convolution_destroy(void *convolutions, void *plan);
 int weir__cudnn_convolution_next(void *convolutions, void *plan,
                                  struct weir__cuda_failure *failure);
+void weir__cudnn_convolution_tell(const void *plan, char *text, size_t capacity);
 int weir__cudnn_convolution_run(void *convolutions, const void *plan,
                                 const struct weir__cuda_convolution_call *call,
                                 struct weir__cuda_failure *failure);
@@ -380,6 +381,8 @@ int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
                         const struct weir__cudnn_graph *graph,
                         const struct weir__cudnn_engine *engine, size_t workspace_max,
                         struct weir__cudnn_plan *plan);
+/** What the table's calls tell of it: "cuDNN's, engine 5". */
+void weir__cudnn_plan_tell(const struct weir__cudnn_plan *plan, char *text, size_t capacity);
 /** Whether a result says what this library, GPU and machine do not have, now or later: 3000 … 3999,
  * and a plan that cannot be compiled, for a driver too old for its NVRTC. */
 bool weir__cudnn_lacks(int result);
@@ -409,6 +412,16 @@ struct weir__cudnn_keys {
 bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
                             const struct weir__cudnn_keys *keys, size_t workspace_max,
                             struct weir__cudnn_plan *plan);
+/** How many plans on disk an engine has. */
+struct weir__cudnn_kept {
+    char what[16]; /**< "convolution", "attention" */
+    int64_t engine;
+    uint32_t plans;
+};
+/** Those in a folder for a GPU (as weir__cudnn.gpu) and a driver, by what they are of and engine,
+ * into list[most]; returns how many entries there are. What is broken counts as none. */
+uint32_t weir__cudnn_kept(const char *folder, const char *gpu, int driver,
+                          struct weir__cudnn_kept *list, uint32_t most);
 /** Of plans that are made from now on none for `shape` is of these settings: its plan does not run.
  * False: there is no place to remember it. Any thread. */
 bool weir__cudnn_drop(struct weir__cudnn *cudnn, const struct weir__cudnn_key *shape,

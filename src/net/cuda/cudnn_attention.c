@@ -206,8 +206,7 @@ int weir__cudnn_attention_next(void *convolutions, void *plan, struct weir__cuda
 }
 
 void weir__cudnn_attention_tell(const void *plan, char *text, size_t capacity) {
-    const struct attention *made = plan;
-    snprintf(text, capacity, "cuDNN's, engine %lld", (long long)made->made.whole.engine);
+    weir__cudnn_plan_tell(&((const struct attention *)plan)->made.whole, text, capacity);
 }
 
 /* ---- running ---- */

@@ -8,20 +8,23 @@
 #include "io/file.h"
 #include "net/cuda/cudnn.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HEAD_MAX = 1024, JSON_MAX = 8 << 20 };
+#define KEY_BEGIN "weir cudnn plan 4: "
 
 /* ---- for what ---- */
 
 void weir__cudnn_key_init(const struct weir__cudnn *cudnn, const char *what, const int64_t *numbers,
                           size_t count, struct weir__cudnn_key *key) {
     size_t capacity = sizeof key->text;
-    int used = snprintf(key->text, capacity, "weir cudnn plan 4: %s: %s: %s", cudnn->gpu,
-                        cudnn->versions, what);
+    int used =
+        snprintf(key->text, capacity, KEY_BEGIN "%s: %s: %s", cudnn->gpu, cudnn->versions, what);
     for (size_t i = 0; i < count; i++)
         used += snprintf(key->text + used, capacity - (size_t)used, " %" PRId64, numbers[i]);
     assert(used < (int)capacity);
@@ -147,6 +150,63 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__
     weir__release(NULL, json, (size_t)capacity, 1);
 }
 
+/* ---- what there is ---- */
+
+static int by_what(const void *a, const void *b) {
+    const struct weir__cudnn_kept *x = a, *y = b;
+    int order = strcmp(x->what, y->what);
+    return order != 0 ? order : (x->engine > y->engine) - (x->engine < y->engine);
+}
+
+/** The head of a file that is whole, and its first line. */
+static bool read_head(const char *folder, const char *name, char key[HEAD_MAX], struct head *of) {
+    const struct weir__io io = {NULL, NULL, NULL};
+    struct weir__bytes bytes = {NULL, 0, 0};
+    struct path path;
+    size_t count;
+    snprintf(path.text, sizeof path.text, "%s/%.48s", folder, name);
+    if (weir__file_read(&io, path.text, JSON_MAX + HEAD_MAX, &bytes) != WEIR_OK) return false;
+    const char *line = memchr(bytes.data, '\n', bytes.count);
+    size_t length = line != NULL ? (size_t)(line - bytes.data) : HEAD_MAX;
+    bool whole = length < HEAD_MAX;
+    if (whole) snprintf(key, HEAD_MAX, "%.*s", (int)length, bytes.data);
+    whole = whole && find_json(&bytes, key, of, &count) != NULL;
+    weir__bytes_release(NULL, &bytes);
+    return whole;
+}
+
+static void count_plan(const char *what, int64_t engine, struct weir__cudnn_kept *list,
+                       uint32_t most, uint32_t *count) {
+    struct weir__cudnn_kept one = {.engine = engine, .plans = 1};
+    snprintf(one.what, sizeof one.what, "%.*s", (int)strcspn(what, " "), what);
+    uint32_t i = 0;
+    while (i < *count && by_what(&list[i], &one) != 0) i++;
+    if (i < *count)
+        list[i].plans++;
+    else if (*count < most)
+        list[(*count)++] = one;
+}
+
+uint32_t weir__cudnn_kept(const char *folder, const char *gpu, int driver,
+                          struct weir__cudnn_kept *list, uint32_t most) {
+    char begin[320], key[HEAD_MAX];
+    uint32_t count = 0;
+    DIR *files = folder[0] != '\0' ? opendir(folder) : NULL;
+    if (files == NULL) return 0;
+    int length = snprintf(begin, sizeof begin, KEY_BEGIN "%.200s: driver %d,", gpu, driver);
+    for (const struct dirent *file; (file = readdir(files)) != NULL;) {
+        struct head of;
+        if (strncmp(file->d_name, "cudnn-", strlen("cudnn-")) != 0) continue;
+        if (!read_head(folder, file->d_name, key, &of)) continue;
+        if (strncmp(key, begin, (size_t)length) != 0) continue;
+        const char *what = strrchr(key, ':');
+        if (what != NULL && what[1] == ' ') count_plan(what + 2, of.engine, list, most, &count);
+    }
+    (void)closedir(files);
+    qsort(list, count, sizeof *list, by_what);
+    return count;
+}
+
 /* ---- what is no more used ---- */
 
 static uint64_t dropped_hash(const struct weir__cudnn_key *shape, uint64_t settings) {
@@ -155,7 +215,7 @@ static uint64_t dropped_hash(const struct weir__cudnn_key *shape, uint64_t setti
 
 /** A file of its own, without a plan. */
 static void key_of_dropped(uint64_t hash, struct weir__cudnn_key *key) {
-    snprintf(key->text, sizeof key->text, "weir cudnn plan 4: never %016" PRIx64, hash);
+    snprintf(key->text, sizeof key->text, KEY_BEGIN "never %016" PRIx64, hash);
 }
 
 static bool is_on_disk(const struct weir__cudnn *cudnn, const char *key) {

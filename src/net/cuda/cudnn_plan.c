@@ -11,6 +11,8 @@
  */
 #include "net/cuda/cudnn.h"
 
+#include <stdio.h>
+
 enum { CHOICES_MAX = 64 };
 
 /* ---- reading a configuration ---- */
@@ -183,6 +185,10 @@ static int plan_new(const struct weir__cudnn *cudnn, void *handle, void *config,
     if (result != 0) return result;
     if ((result = cudnn->finalize(plan->plan)) != 0) return result;
     return weir__cudnn_plan_measure(cudnn, plan);
+}
+
+void weir__cudnn_plan_tell(const struct weir__cudnn_plan *plan, char *text, size_t capacity) {
+    snprintf(text, capacity, "cuDNN's, engine %lld", (long long)plan->engine);
 }
 
 /** Of a finalized engine, whether a heuristic named it or its number is known. */

@@ -15,6 +15,7 @@ const struct weir__cuda_numerics weir__cuda_libraries = {
     .convolution_destroy = weir__cudnn_convolution_destroy,
     .convolution_next = weir__cudnn_convolution_next,
     .convolution_run = weir__cudnn_convolution_run,
+    .convolution_tell = weir__cudnn_convolution_tell,
     .convolutions_keep = weir__cudnn_dropped_keep,
     .attention_new = weir__cudnn_attention_new,
     .attention_destroy = weir__cudnn_attention_destroy,

@@ -152,6 +152,8 @@ struct weir__cuda_numerics {
      * no place to remember what is dropped; the plan is fit to be destroyed then. The most rows
      * decide for all: of a plan for fewer nothing is dropped, and there is no next one. */
     int (*convolution_next)(void *convolutions, void *plan, struct weir__cuda_failure *failure);
+    /** Writes what it is computed by: "cuDNN's, engine 5". */
+    void (*convolution_tell)(const void *plan, char *text, size_t capacity);
     int (*convolution_run)(void *convolutions, const void *plan,
                            const struct weir__cuda_convolution_call *call,
                            struct weir__cuda_failure *failure);
@@ -166,7 +168,7 @@ struct weir__cuda_numerics {
                          struct weir__cuda_failure *failure);
     void (*attention_destroy)(void *convolutions, void *plan);
     int (*attention_next)(void *convolutions, void *plan, struct weir__cuda_failure *failure);
-    /** Writes what it is computed by: "cuDNN's, engine 5". */
+    /** As convolution_tell. */
     void (*attention_tell)(const void *plan, char *text, size_t capacity);
     int (*attention_run)(void *convolutions, const void *plan,
                          const struct weir__cuda_attend_call *call,

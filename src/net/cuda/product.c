@@ -300,6 +300,18 @@ static int plan_convolution(const struct weir__op_shape *shape, struct weir_stre
     return settle(stream, status, &failure);
 }
 
+/** A pipe's log has a line for each engine, not for each shape: nets of images have many. */
+static void note_convolution(const struct weir__op_shape *shape, struct weir_stream *stream,
+                             const struct cuda_product *product) {
+    char way[48];
+    const char *of = shape->op == WEIR__OP_conv2d              ? ""
+                     : shape->op == WEIR__OP_conv2d_grad_input ? ", gradients of images"
+                                                               : ", gradients of weights";
+    product->use.calls->convolution_tell(product->plan, way, sizeof way);
+    weir__cuda_way_note(weir__cuda_device(stream->device), "convolutions in %s%s: %s",
+                        weir_dtype_name(shape->dtype), of, way);
+}
+
 static int prepare_convolution(const struct weir__op_shape *shape, struct weir_stream *stream,
                                void **state) {
     struct cuda_product *product;
@@ -307,11 +319,13 @@ static int prepare_convolution(const struct weir__op_shape *shape, struct weir_s
     int status = product_new(WEIR__CUDA_CONVOLUTIONS, stream, &product);
     if (status != WEIR_OK) return status;
     status = plan_convolution(shape, stream, product);
-    if (status == WEIR_OK)
-        *state = product;
-    else
+    if (status != WEIR_OK) {
         release_convolution(product);
-    return status;
+        return status;
+    }
+    note_convolution(shape, stream, product);
+    *state = product;
+    return WEIR_OK;
 }
 
 static int measure_convolution_pack(const struct weir__op_shape *shape, size_t *bytes) {

@@ -59,10 +59,6 @@ int64_t weir__profile_rows(const struct weir_net_options *options) {
 
 static int check_options(const struct weir_model *model, const struct weir_profile_options *options,
                          struct weir_faults *faults) {
-    if (!weir__is_sized(options)) {
-        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_PROFILE_OPTIONS_INIT");
-        return WEIR_ERR_ARGUMENT;
-    }
     if (options->steps_least < 1 || options->steps_least > options->steps_most ||
         options->steps_most > STEPS_MAX) {
         weir_faults_add(faults, "%u to %u steps cannot be measured: 1 to %d can",
@@ -76,7 +72,9 @@ static int check_options(const struct weir_model *model, const struct weir_profi
     const struct weir__backend *backend;
     int status = weir__net_check(model, &options->net, faults);
     if (status != WEIR_OK) return status;
-    if (!weir__profile_one_kind(&options->net, &backend, faults)) return WEIR_ERR_UNSUPPORTED;
+    bool alone = weir__net_sole_backend(&options->net, &backend);
+    assert(alone);
+    (void)alone;
     return weir__net_check_dtype(options->net.dtype, &backend, 1, faults);
 }
 
@@ -470,7 +468,7 @@ static int measure_all(struct measuring *m, const struct weir_model *model,
     return status;
 }
 
-/* A profile of what `m` is to measure; what it took stays with `m`. */
+/* A profile of what `m` is to measure, on one kind of device; what it took stays with `m`. */
 static int make(struct measuring *m, const struct weir_model *model, struct weir_faults *faults) {
     const struct weir_profile_options *options = m->options;
     const struct weir__roofs *roofs = NULL;
@@ -493,13 +491,26 @@ fail:
     return status;
 }
 
+static int measure_kind(const void *context, const struct weir_model *model,
+                        const struct weir_net_options *net, struct weir_faults *faults,
+                        struct weir__profile_state **profile) {
+    struct weir_profile_options options = *(const struct weir_profile_options *)context;
+    struct measuring m = {.options = &options};
+    options.net = *net;
+    int status = make(&m, model, faults);
+    if (status == WEIR_OK) *profile = m.profile;
+    return status;
+}
+
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile) {
     assert(model != NULL && options != NULL && profile != NULL);
-    struct measuring m = {.options = options};
-    int status = make(&m, model, faults);
-    if (status == WEIR_OK) *profile = &m.profile->shown;
-    return status;
+    if (!weir__is_sized(options) || !weir__is_sized(&options->net)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH,
+                        "WEIR_PROFILE_OPTIONS_INIT and WEIR_NET_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
+    return weir__profile_make(model, &options->net, measure_kind, options, faults, profile);
 }
 
 int weir__profile_estimated(const struct weir_model *model,

@@ -11,6 +11,7 @@
 struct weir__profile_state {
     struct weir_profile shown; /**< first */
     struct weir__pool pool;
+    struct weir__profile_state *other; /**< what `shown.other` shows; its own */
     struct weir_layer_cost *layers;
     const struct weir__backend *backend; /**< of all layers */
     uint32_t *kernels; /**< [layer] that F runs; weir__profile_bytes counts them */
@@ -24,10 +25,28 @@ int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layer
  * only where it is `timed`. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__profile_identity(struct weir__profile_state *profile, const struct weir_model *model,
                            const struct weir_net_options *options, bool timed);
-/** Whether all workers' devices are of one kind, `backend`; false: they are not, and `faults` says
- * that. */
-bool weir__profile_one_kind(const struct weir_net_options *options,
-                            const struct weir__backend **backend, struct weir_faults *faults);
+
+/** The nets that a net's profile is of: itself, or, where workers are CPUs and GPUs, one on the
+ * CPUs and one on the first GPU, with as many threads each as its workers have. */
+struct weir__profile_kinds {
+    uint32_t count;
+    struct weir_net_options nets[2];
+};
+/** WEIR_ERR_OUT_OF_MEMORY. */
+int weir__profile_kinds(const struct weir_net_options *options, struct weir__profile_kinds *kinds);
+/** Makes the profile of one kind. */
+typedef int weir__profile_make_fn(const void *context, const struct weir_model *model,
+                                  const struct weir_net_options *net, struct weir_faults *faults,
+                                  struct weir__profile_state **profile);
+/** Makes that of all kinds, and joins them. */
+int weir__profile_make(const struct weir_model *model, const struct weir_net_options *options,
+                       weir__profile_make_fn *make, const void *context, struct weir_faults *faults,
+                       struct weir_profile **profile);
+/** `other` becomes the first one's. */
+void weir__profile_join(struct weir__profile_state *profile, struct weir__profile_state *other);
+/** Of the profile and its others, that of a device; NULL: there is none. */
+const struct weir_profile *weir__profile_of(const struct weir_profile *profile, const char *device);
+
 /** A kernel's call in the model's programs. */
 struct weir__profile_call {
     enum weir__program_kind kind;

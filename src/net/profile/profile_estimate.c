@@ -44,14 +44,13 @@ static int estimate_gpu(struct weir__profile_state *profile, const struct weir_m
     return status;
 }
 
-int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
-                          struct weir_faults *faults, struct weir_profile **profile) {
+static int estimate_kind(const void *context, const struct weir_model *model,
+                         const struct weir_net_options *net, struct weir_faults *faults,
+                         struct weir__profile_state **profile) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir__profile_state *made;
-    if (!weir__is_sized(net)) {
-        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_NET_OPTIONS_INIT");
-        return WEIR_ERR_ARGUMENT;
-    }
+    assert(context == NULL);
+    (void)context;
     options.net = *net;
     options.bytes_only = true;
     int status = weir__profile_estimated(model, &options, faults, &made);
@@ -60,10 +59,19 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
     if (on_gpu) status = estimate_gpu(made, model, faults);
     made->shown.costs.task_seconds = on_gpu ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
     if (status == WEIR_OK)
-        *profile = &made->shown;
+        *profile = made;
     else
         weir_profile_destroy(&made->shown);
     return status;
+}
+
+int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
+                          struct weir_faults *faults, struct weir_profile **profile) {
+    if (!weir__is_sized(net)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_NET_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
+    return weir__profile_make(model, net, estimate_kind, NULL, faults, profile);
 }
 
 /* ---- from other rows ---- */
@@ -74,14 +82,20 @@ struct between {
     double part; /* of the way from below to above */
 };
 
-static struct between find_between(const struct weir_profile *const *known, uint32_t count,
-                                   int64_t rows) {
-    assert(count == 0 || known != NULL);
+/* Profiles of other rows. */
+struct known {
+    const struct weir_profile *const *list;
+    uint32_t count;
+};
+
+static struct between find_between(const struct known *known, const char *device, int64_t rows) {
+    assert(known->count == 0 || known->list != NULL);
     struct between at = {NULL, NULL, 0};
-    for (uint32_t i = 0; i < count; i++) {
-        bool below = known[i]->rows <= rows;
-        if (below && (at.below == NULL || known[i]->rows > at.below->rows)) at.below = known[i];
-        if (!below && (at.above == NULL || known[i]->rows < at.above->rows)) at.above = known[i];
+    for (uint32_t i = 0; i < known->count; i++) {
+        const struct weir_profile *one = weir__profile_of(known->list[i], device);
+        bool below = one->rows <= rows;
+        if (below && (at.below == NULL || one->rows > at.below->rows)) at.below = one;
+        if (!below && (at.above == NULL || one->rows < at.above->rows)) at.above = one;
     }
     if (at.below != NULL && at.above != NULL)
         at.part = (double)(rows - at.below->rows) / (double)(at.above->rows - at.below->rows);
@@ -157,32 +171,45 @@ static int scale_layers(struct weir__profile_state *profile, const struct weir_m
 }
 
 static bool is_of(const struct weir_profile *profile, const struct weir_profile *known) {
-    return known->model == profile->model && known->dtype == profile->dtype &&
-           known->threads == profile->threads && strcmp(known->device, profile->device) == 0 &&
-           known->infer_only == profile->infer_only && known->reference == profile->reference &&
+    known = weir__profile_of(known, profile->device);
+    return known != NULL && known->model == profile->model && known->dtype == profile->dtype &&
+           known->threads == profile->threads && known->infer_only == profile->infer_only &&
+           known->reference == profile->reference &&
            known->costs.layer_count == profile->costs.layer_count;
+}
+
+static int scale_kind(const void *context, const struct weir_model *model,
+                      const struct weir_net_options *net, struct weir_faults *faults,
+                      struct weir__profile_state **profile) {
+    const struct known *known = context;
+    struct weir__profile_state *made;
+    int status = estimate_kind(NULL, model, net, faults, &made);
+    if (status != WEIR_OK) return status;
+    bool fits = known->count > 0;
+    for (uint32_t i = 0; i < known->count; i++) fits = fits && is_of(&made->shown, known->list[i]);
+    if (!fits) {
+        weir_faults_add(faults,
+                        "times of another model, device, dtype or number of threads, or none: "
+                        "measure again");
+        weir_profile_destroy(&made->shown);
+        return WEIR_ERR_CONFIG;
+    }
+    struct between at = find_between(known, made->shown.device, made->shown.rows);
+    status = scale_layers(made, model, net, &at, faults);
+    if (status == WEIR_OK)
+        *profile = made;
+    else
+        weir_profile_destroy(&made->shown);
+    return status;
 }
 
 int weir_profile_scale(const struct weir_model *model, const struct weir_net_options *net,
                        const struct weir_profile *const *known, uint32_t count,
                        struct weir_faults *faults, struct weir_profile **profile) {
-    struct weir_profile *made;
-    int status = weir_profile_estimate(model, net, faults, &made);
-    if (status != WEIR_OK) return status;
-    bool fits = count > 0;
-    for (uint32_t i = 0; i < count; i++) fits = fits && is_of(made, known[i]);
-    if (!fits) {
-        weir_faults_add(faults,
-                        "times of another model, device, dtype or number of threads, or none: "
-                        "measure again");
-        weir_profile_destroy(made);
-        return WEIR_ERR_CONFIG;
+    const struct known list = {known, count};
+    if (!weir__is_sized(net)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_NET_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
     }
-    struct between at = find_between(known, count, made->rows);
-    status = scale_layers((struct weir__profile_state *)made, model, net, &at, faults);
-    if (status == WEIR_OK)
-        *profile = made;
-    else
-        weir_profile_destroy(made);
-    return status;
+    return weir__profile_make(model, net, scale_kind, &list, faults, profile);
 }

@@ -87,6 +87,7 @@ static json_t *profile_json(const struct weir_profile *profile) {
         json_array_append_new(skips, skip_json(&profile->costs.skips[i]));
     json_object_set_new(root, "layers", layers);
     json_object_set_new(root, "skips", skips);
+    if (profile->other != NULL) json_object_set_new(root, "other", profile_json(profile->other));
     return root;
 }
 
@@ -136,13 +137,14 @@ int weir_profile_save(const struct weir_profile *profile, const char *path,
 struct profile_reading {
     const char *name;
     struct weir_faults *faults;
-    const char *spot; /* "layers[3]", or "" */
+    const char *within; /* "other.", or "" */
+    const char *spot;   /* "layers[3]", or "" */
 };
 
 static bool fault(const struct profile_reading *r, const char *key, const char *want) {
     const char *dot = r->spot[0] != '\0' ? "." : "";
-    weir_faults_add(r->faults, "%s: %s%s%s must be %s: measure again with 'weir profile'", r->name,
-                    r->spot, dot, key, want);
+    weir_faults_add(r->faults, "%s: %s%s%s%s must be %s: measure again with 'weir profile'",
+                    r->name, r->within, r->spot, dot, key, want);
     return false;
 }
 
@@ -342,6 +344,37 @@ static int read_profile(struct profile_reading *r, const struct weir_allocator *
     return WEIR_ERR_FORMAT;
 }
 
+/** Whether the one is of CPUs, and the other of GPUs, with all else the same. */
+static bool are_alike(const struct weir_profile *a, const struct weir_profile *b) {
+    return a->costs.layer_count == b->costs.layer_count && a->model == b->model &&
+           a->rows == b->rows && a->dtype == b->dtype && a->reference == b->reference &&
+           a->infer_only == b->infer_only && a->measured == b->measured &&
+           strcmp(a->version, b->version) == 0 && strcmp(a->device, "cpu") == 0 &&
+           strcmp(b->device, "cuda") == 0;
+}
+
+/** And what it says of GPUs, where it does. */
+static int read_both(struct profile_reading *r, const struct weir_allocator *allocator,
+                     json_t *root, struct weir__profile_state **profile) {
+    struct weir__profile_state *other;
+    json_t *second = json_object_get(root, "other");
+    int status = read_profile(r, allocator, root, profile);
+    if (status != WEIR_OK || second == NULL) return status;
+    r->within = "other.";
+    status = read_profile(r, allocator, second, &other);
+    r->within = "";
+    if (status == WEIR_OK && are_alike(&(*profile)->shown, &other->shown)) {
+        weir__profile_join(*profile, other);
+        return WEIR_OK;
+    }
+    if (status == WEIR_OK) {
+        fault(r, "other", "of the same net on GPUs, beside one of CPUs");
+        weir_profile_destroy(&other->shown);
+    }
+    weir_profile_destroy(&(*profile)->shown);
+    return status == WEIR_OK ? WEIR_ERR_FORMAT : status;
+}
+
 int weir_profile_load(const struct weir_allocator *allocator, const char *path,
                       struct weir_faults *faults, struct weir_profile **profile) {
     struct weir_error error = {0};
@@ -353,7 +386,7 @@ int weir_profile_load(const struct weir_allocator *allocator, const char *path,
         weir_faults_add(faults, "%s", error.message);
         return status;
     }
-    struct profile_reading r = {weir__path_text(path, short_path), faults, ""};
+    struct profile_reading r = {weir__path_text(path, short_path), faults, "", ""};
     struct weir__profile_state *made = NULL;
     json_error_t where;
     json_t *root = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES, &where);
@@ -362,7 +395,7 @@ int weir_profile_load(const struct weir_allocator *allocator, const char *path,
                         r.name, where.line, where.text);
         status = WEIR_ERR_FORMAT;
     } else {
-        status = read_profile(&r, allocator, root, &made);
+        status = read_both(&r, allocator, root, &made);
     }
     json_decref(root);
     weir__bytes_release(allocator, &bytes);

@@ -33,7 +33,9 @@ int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layer
 
 void weir_profile_destroy(struct weir_profile *profile) {
     if (profile == NULL) return;
-    struct weir__pool pool = ((struct weir__profile_state *)profile)->pool; /* which holds itself */
+    struct weir__profile_state *state = (struct weir__profile_state *)profile;
+    struct weir__pool pool = state->pool; /* which holds itself */
+    if (state->other != NULL) weir_profile_destroy(&state->other->shown);
     weir__pool_clean_up(&pool);
 }
 
@@ -68,10 +70,67 @@ static int machine_facts(const struct weir_allocator *allocator,
 
 /** Of a worker: as asked, or the usable cores divided among the workers. */
 static uint32_t threads_of(const struct weir_net_options *options, uint32_t cores) {
-    if (options->pipe.threads_per_worker > 0) return options->pipe.threads_per_worker;
-    uint32_t workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
-    return cores > workers ? cores / workers : 1;
+    uint32_t asked = options->pipe.threads_per_worker;
+    return asked > 0 ? asked : weir__net_threads(options, cores);
 }
+
+/* ---- kinds of devices ---- */
+
+int weir__profile_kinds(const struct weir_net_options *options, struct weir__profile_kinds *kinds) {
+    const struct weir__backend *sole;
+    struct weir__machine_facts facts;
+    struct weir_net_options *cpus = &kinds->nets[0], *gpu = &kinds->nets[1];
+    *cpus = *gpu = *options;
+    kinds->count = 1;
+    if (weir__net_sole_backend(options, &sole)) return WEIR_OK;
+    int status = machine_facts(options->pipe.allocator, &facts);
+    if (status != WEIR_OK) return status;
+    kinds->count = 2;
+    cpus->pipe.threads_per_worker = threads_of(options, facts.usable_cores);
+    cpus->pipe.devices = NULL;
+    cpus->pipe.device_count = 0;
+    uint32_t first = 0;
+    while (!weir__net_on_gpu(&options->pipe, first)) first++;
+    gpu->pipe.devices = &options->pipe.devices[first];
+    gpu->pipe.device_count = 1;
+    return WEIR_OK;
+}
+
+void weir__profile_join(struct weir__profile_state *profile, struct weir__profile_state *other) {
+    assert(profile->other == NULL && other->other == NULL);
+    assert(profile->shown.costs.layer_count == other->shown.costs.layer_count);
+    profile->other = other;
+    profile->shown.other = &other->shown;
+    profile->shown.costs.other = &other->shown.costs;
+}
+
+const struct weir_profile *weir__profile_of(const struct weir_profile *profile,
+                                            const char *device) {
+    while (profile != NULL && strcmp(profile->device, device) != 0) profile = profile->other;
+    return profile;
+}
+
+int weir__profile_make(const struct weir_model *model, const struct weir_net_options *options,
+                       weir__profile_make_fn *make, const void *context, struct weir_faults *faults,
+                       struct weir_profile **profile) {
+    struct weir__profile_kinds kinds;
+    struct weir__profile_state *first, *second;
+    int status = weir__profile_kinds(options, &kinds);
+    if (status != WEIR_OK) return status;
+    if ((status = make(context, model, &kinds.nets[0], faults, &first)) != WEIR_OK) return status;
+    if (kinds.count > 1) {
+        status = make(context, model, &kinds.nets[1], faults, &second);
+        if (status != WEIR_OK) {
+            weir_profile_destroy(&first->shown);
+            return status;
+        }
+        weir__profile_join(first, second);
+    }
+    *profile = &first->shown;
+    return WEIR_OK;
+}
+
+/* ---- what a profile is of ---- */
 
 static int name_cpu(struct weir_profile *shown, const struct weir_net_options *options) {
     struct weir__machine_facts facts;
@@ -108,16 +167,6 @@ static void name_gpu_libraries(struct weir_profile *shown) {
                               weir__gpu_library_at(i)->name, facts.version);
         used += length > 0 ? (size_t)length : 0;
     }
-}
-
-bool weir__profile_one_kind(const struct weir_net_options *options,
-                            const struct weir__backend **backend, struct weir_faults *faults) {
-    bool alike = weir__net_sole_backend(options, backend);
-    if (!alike)
-        weir_faults_add(faults,
-                        "--device: layers' times are those of one kind of device, and these "
-                        "workers have CPUs and GPUs: name one kind");
-    return alike;
 }
 
 int weir__profile_identity(struct weir__profile_state *profile, const struct weir_model *model,
@@ -185,9 +234,9 @@ static void expect_gpus_alike(const struct weir_net_options *options, const char
                               struct weir_faults *faults) {
     struct weir__gpus gpus;
     (void)weir__gpus_survey(&gpus, NULL);
-    for (uint32_t w = 1; w < options->pipe.device_count; w++) {
+    for (uint32_t w = 0; w < options->pipe.device_count; w++) {
         const char *device = options->pipe.devices[w], *name = weir__gpus_name(&gpus, device);
-        if (strcmp(name, first) == 0) continue;
+        if (!weir__net_on_gpu(&options->pipe, w) || strcmp(name, first) == 0) continue;
         weir_faults_add(faults,
                         "--device: the profile's times are those of '%s', and %s is '%s': name "
                         "GPUs of one kind",
@@ -196,36 +245,64 @@ static void expect_gpus_alike(const struct weir_net_options *options, const char
     }
 }
 
+/** What both kinds have in common. */
+static void expect_same(const struct weir_profile *profile, const struct weir_profile *want,
+                        uint32_t layers, struct weir_faults *faults) {
+    expect_model(profile, want, layers, faults);
+    expect_text("version", profile->version, want->version, faults);
+    expect_text("dtype", weir_dtype_name(profile->dtype), weir_dtype_name(want->dtype), faults);
+    expect_number("rows per micro-batch", profile->rows, want->rows, faults);
+    if (profile->reference != want->reference)
+        weir_faults_add(faults, "the profile is of %s kernels: measure again",
+                        profile->reference ? "the plain reference" : "other than the reference");
+    if (profile->infer_only != want->infer_only)
+        weir_faults_add(faults, "the profile is of %s: measure again",
+                        profile->infer_only ? "inference" : "training");
+}
+
+/** What each kind has of its own. */
+static void expect_machine(const struct weir_profile *profile, const struct weir_profile *want,
+                           const struct weir_net_options *options, bool on_gpu,
+                           struct weir_faults *faults) {
+    expect_text("machine", profile->machine, want->machine, faults);
+    if (on_gpu) expect_gpus_alike(options, want->machine, faults);
+    if (profile->dtype == want->dtype && profile->reference == want->reference)
+        expect_text(on_gpu ? "library" : "level", profile->libraries, want->libraries, faults);
+    expect_number("threads per stage", profile->threads, want->threads, faults);
+}
+
+static int expect_kinds(const struct weir_profile *profile, const struct weir_model *model,
+                        const struct weir_net_options *options, struct weir_faults *faults) {
+    static const char both_kinds[] = "cpu and cuda";
+    struct weir__profile_kinds kinds;
+    int status = weir__profile_kinds(options, &kinds);
+    if (status != WEIR_OK) return status;
+    for (uint32_t k = 0; k < kinds.count; k++) {
+        struct weir__profile_state wanted = {.pool = {0}};
+        struct weir_profile *want = &wanted.shown;
+        status = weir__profile_identity(&wanted, model, &kinds.nets[k], true);
+        if (status != WEIR_OK) return status;
+        const struct weir_profile *own = weir__profile_of(profile, want->device);
+        if (k == 0) {
+            expect_same(profile, want, model->layer_count, faults);
+            expect_text("device", profile->other != NULL ? both_kinds : profile->device,
+                        kinds.count > 1 ? both_kinds : want->device, faults);
+        }
+        if (own != NULL) expect_machine(own, want, options, wanted.backend->on_gpu, faults);
+    }
+    return WEIR_OK;
+}
+
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
                      const struct weir_net_options *options, struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
-    struct weir__profile_state wanted = {.pool = {0}};
-    struct weir_profile *want = &wanted.shown;
-    if (!weir__profile_one_kind(options, &wanted.backend, faults)) return WEIR_ERR_CONFIG;
+    struct weir__profile_state *state = (struct weir__profile_state *)profile;
     own.allocator = faults == NULL ? options->pipe.allocator : faults->allocator;
-    int status = weir__profile_identity(&wanted, model, options, true);
-    if (status != WEIR_OK) return status;
-    expect_model(profile, want, model->layer_count, &own);
-    expect_text("device", profile->device, want->device, &own);
-    expect_text("machine", profile->machine, want->machine, &own);
-    if (wanted.backend->on_gpu) expect_gpus_alike(options, want->machine, &own);
-    expect_text("version", profile->version, want->version, &own);
-    if (profile->dtype == want->dtype && profile->reference == want->reference)
-        expect_text(wanted.backend->on_gpu ? "library" : "level", profile->libraries,
-                    want->libraries, &own);
-    expect_text("dtype", weir_dtype_name(profile->dtype), weir_dtype_name(want->dtype), &own);
-    expect_number("rows per micro-batch", profile->rows, want->rows, &own);
-    expect_number("threads per stage", profile->threads, want->threads, &own);
-    if (profile->reference != want->reference)
-        weir_faults_add(&own, "the profile is of %s kernels: measure again",
-                        profile->reference ? "the plain reference" : "other than the reference");
-    if (profile->infer_only != want->infer_only)
-        weir_faults_add(&own, "the profile is of %s: measure again",
-                        profile->infer_only ? "inference" : "training");
+    int status = expect_kinds(profile, model, options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
-    bool fits = own.count == 0;
+    if (status == WEIR_OK && own.count > 0) status = WEIR_ERR_CONFIG;
     weir_faults_clean_up(&own);
-    if (!fits) return WEIR_ERR_CONFIG;
-    weir__profile_optimizer((struct weir__profile_state *)profile, &options->optimizer);
+    if (status != WEIR_OK) return status;
+    for (; state != NULL; state = state->other) weir__profile_optimizer(state, &options->optimizer);
     return WEIR_OK;
 }

@@ -50,19 +50,48 @@ static int plan_bytes(void *context, const struct weir_planner_choice *choice, u
     return WEIR_OK;
 }
 
-struct weir_link_cost weir_net_link(const struct weir_net_options *net) {
+/* A worker's; 0: the host's. */
+static uint32_t memory_of(const struct weir_net_options *net, uint32_t worker) {
     const struct weir_pipe_options *pipe = &net->pipe;
+    return worker < pipe->device_count ? weir__device_facts(pipe->devices[worker]).memory : 0;
+}
+
+static double byte_seconds(bool by_host) {
+    enum weir__link_kind kind = by_host ? WEIR__LINK_HOST : WEIR__LINK_PEER;
+    return 1e-9 / weir__link_speed(kind)->bytes_per_ns;
+}
+
+struct weir_link_cost weir_net_link(const struct weir_net_options *net) {
     struct weir_link_cost link = {.latency = link_seconds};
-    uint32_t first = pipe->device_count > 0 ? weir__device_facts(pipe->devices[0]).memory : 0;
+    uint32_t first = memory_of(net, 0);
     bool apart = false, by_host = first == 0;
-    for (uint32_t w = 1; w < pipe->device_count; w++) {
-        uint32_t memory = weir__device_facts(pipe->devices[w]).memory;
+    for (uint32_t w = 1; w < net->pipe.device_count; w++) {
+        uint32_t memory = memory_of(net, w);
         apart |= memory != first;
         by_host |= memory == 0;
     }
-    enum weir__link_kind kind = by_host ? WEIR__LINK_HOST : WEIR__LINK_PEER;
-    if (apart) link.seconds_per_byte = 1e-9 / weir__link_speed(kind)->bytes_per_ns;
+    if (apart) link.seconds_per_byte = byte_seconds(by_host);
     return link;
+}
+
+void weir_net_links(const struct weir_net_options *net, uint32_t workers,
+                    struct weir_link_cost *links) {
+    for (uint32_t i = 0; i < workers * workers; i++) {
+        uint32_t from = memory_of(net, i / workers), to = memory_of(net, i % workers);
+        links[i] = (struct weir_link_cost){.latency = link_seconds};
+        if (from != to) links[i].seconds_per_byte = byte_seconds(from == 0 || to == 0);
+    }
+}
+
+bool weir_net_worker_costs(const struct weir_net_options *net, uint32_t count,
+                           struct weir_worker_cost *workers) {
+    uint32_t gpus = 0;
+    for (uint32_t w = 0; w < count; w++) {
+        workers[w] = (struct weir_worker_cost){.kind = memory_of(net, w) != 0, .pace = 1};
+        gpus += workers[w].kind;
+    }
+    for (uint32_t w = 0; gpus == count && w < count; w++) workers[w].kind = 0; /* all there is */
+    return gpus > 0 && gpus < count;
 }
 
 void weir_net_shared(const struct weir_net_options *net, struct weir_shared_costs *shared) {
@@ -148,6 +177,31 @@ static int fill_chunks(struct weir__pool *pool, const struct weir_net_options *n
     return WEIR_OK;
 }
 
+/* Which costs each worker has, and what lies between them. */
+static int fill_workers(struct weir__pool *pool, const struct weir_net_options *net,
+                        const struct weir_layer_costs *costs, struct weir_planner_options *options,
+                        struct weir_faults *faults) {
+    size_t count = options->workers;
+    bool linked = options->link.latency > 0 || options->link.seconds_per_byte > 0;
+    struct weir_worker_cost *workers = weir__pool_take(pool, count, sizeof *workers);
+    if (workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    bool differ = weir_net_worker_costs(net, options->workers, workers);
+    if (differ && costs->other == NULL) {
+        weir_faults_add(faults, "workers on CPUs and GPUs, and costs of one of them: give a "
+                                "profile's of both");
+        return WEIR_ERR_ARGUMENT;
+    }
+    if (differ && options->worker_costs == NULL) options->worker_costs = workers;
+    if (linked || options->links != NULL) return WEIR_OK;
+    options->link = weir_net_link(net);
+    if (!differ) return WEIR_OK;
+    struct weir_link_cost *links = weir__pool_take(pool, count * count, sizeof *links);
+    if (links == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir_net_links(net, options->workers, links);
+    options->links = links;
+    return WEIR_OK;
+}
+
 static bool check_groups(const struct weir_net_options *net, struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
     own.allocator = net->pipe.allocator;
@@ -183,10 +237,9 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
     if (options.shared == NULL && weir__gradient_groups(&net->pipe) > 1) options.shared = &shared;
     options.memory = plan_bytes;
     options.memory_context = &asking;
-    if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
-        options.link = weir_net_link(net);
-    int status = fill_chunks(&pool, net, &options, faults);
+    int status = fill_workers(&pool, net, costs, &options, faults);
     if (status != WEIR_OK) goto out;
+    if ((status = fill_chunks(&pool, net, &options, faults)) != WEIR_OK) goto out;
     status = weir_planner_search(planner, &options, faults, result);
 out:
     weir__pool_clean_up(&pool);

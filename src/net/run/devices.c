@@ -18,7 +18,7 @@
 
 /* ---- workers ---- */
 
-static bool is_gpu(const struct weir_pipe_options *options, uint32_t worker) {
+bool weir__net_on_gpu(const struct weir_pipe_options *options, uint32_t worker) {
     return worker < options->device_count && options->devices != NULL &&
            !weir__device_facts(options->devices[worker]).synchronous;
 }
@@ -35,7 +35,7 @@ static const struct weir__backend *backend_of(const struct weir_net_options *opt
 uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores) {
     const struct weir_pipe_options *pipe = &options->pipe;
     uint32_t workers = pipe->workers > 0 ? pipe->workers : options->stages, gpus = 0;
-    for (uint32_t w = 0; w < workers; w++) gpus += is_gpu(pipe, w);
+    for (uint32_t w = 0; w < workers; w++) gpus += weir__net_on_gpu(pipe, w);
     uint32_t left = cores > gpus ? cores - gpus : 0;
     uint32_t computing = workers > gpus ? workers - gpus : workers;
     return left > computing ? left / computing : 1;
@@ -93,7 +93,7 @@ static int look_up(const struct weir_model *model, const struct weir_net_options
     if (status != WEIR_OK) goto out;
     if ((status = find_workers(options, no_backward, faults, workers)) != WEIR_OK) goto out;
     for (uint32_t s = 0; s < options->stages; s++)
-        backends[s] = backend_of(options, is_gpu(&options->pipe, workers[s]));
+        backends[s] = backend_of(options, weir__net_on_gpu(&options->pipe, workers[s]));
 out:
     weir__release(allocator, workers, options->stages, sizeof *workers);
     weir__release(allocator, no_backward, options->stages, sizeof *no_backward);
@@ -103,7 +103,7 @@ out:
 bool weir__net_sole_backend(const struct weir_net_options *options,
                             const struct weir__backend **backend) {
     uint32_t gpus = 0, count = options->pipe.device_count;
-    for (uint32_t w = 0; w < count; w++) gpus += is_gpu(&options->pipe, w);
+    for (uint32_t w = 0; w < count; w++) gpus += weir__net_on_gpu(&options->pipe, w);
     *backend = backend_of(options, gpus > 0);
     return gpus == 0 || gpus == count;
 }

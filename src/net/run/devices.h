@@ -17,6 +17,8 @@ int weir__net_backends(const struct weir_model *model, const struct weir_net_opt
  * 1. Pipes of a process that may not use all cores get fewer: it is what workspace is planned for,
  * and kernels do with fewer threads what it is not enough for. */
 uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores);
+/** Whether a worker's device is a GPU. */
+bool weir__net_on_gpu(const struct weir_pipe_options *options, uint32_t worker);
 /** What every stage runs on, where all workers' devices are of one kind; false: they are not. */
 bool weir__net_sole_backend(const struct weir_net_options *options,
                             const struct weir__backend **backend);
