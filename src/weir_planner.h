@@ -71,7 +71,15 @@ struct weir_layer_costs {
     const struct weir_skip_route *skips; /**< of layers, all with names; ascending sources */
     double task_seconds;                 /**< what an action costs besides its layers */
     uint32_t optimizer_arrays;           /**< optimizer bytes per byte that learns */
+    uint32_t rank_count;                 /**< processes that were measured; 0: all are as one */
+    const double *rank_paces; /**< [rank_count]: how long a rank takes for what the layers' times
+                                   are of, as a part of those; above 0 */
 };
+
+/** What each of so many workers, of all replicas, takes for what the layers' times are of: its
+ * rank's pace, where ranks have the workers as struct weir_rank_links says; else 1. Whoever cuts,
+ * simulates or plans has it from here. WEIR_ERR_ARGUMENT: there are fewer workers than ranks. */
+int weir_worker_paces(const struct weir_layer_costs *costs, uint32_t workers, double *paces);
 
 /* ---- weights ---- */
 
@@ -119,6 +127,8 @@ struct weir_partition_options {
     enum weir_placement placement;
     const uint32_t *stage_workers; /**< [parts], below `workers`: a placement of one's own, as a
                                         table has it; NULL: `placement` */
+    const double *worker_paces; /**< [workers]: what a worker makes of a weight of 1; finite, above
+                                     0; NULL: 1 */
     uint32_t budget; /**< how many partitions may be looked at: weir_partition_search's scores,
                           and where several parts share a worker; 0: 50,000 */
 };
@@ -132,7 +142,8 @@ struct weir_partition_result {
     uint32_t looked; /**< partitions that were looked at; 0 where none had to be */
 };
 
-/** The partition whose heaviest worker is as light as it can be, into sizes[parts]. With one part
+/** The partition whose heaviest worker is as light as it can be, into sizes[parts]; a worker weighs
+ * what its parts do, times its pace. With one part
  * per worker it is always exact, in time parts * count * log(count); among equals the last part is
  * as large as it can be, then the one before it. Where parts share workers it is exact as far as
  * `budget` reaches (all of 12 layers on 4 stages by far), else the best that was found from there

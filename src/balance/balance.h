@@ -8,10 +8,12 @@
 #include "schedule/action.h"
 #include "weir_planner.h"
 
-/** Sizes of the parts of an optimal block partition: the largest sum of `costs` is as small as it
- * can be; among equals, earlier parts are as small as they can be. 1 <= part_count <= count. */
+/** Sizes of the parts of an optimal block partition: the largest sum of `costs`, times its part's
+ * pace, is as small as it can be; among equals, earlier parts are as small as they can be.
+ * 1 <= part_count <= count. `paces` NULL: all 1. */
 int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
-                          uint32_t count, uint32_t part_count, uint32_t *sizes);
+                          uint32_t count, uint32_t part_count, const double *paces,
+                          uint32_t *sizes);
 
 /** Whether every skip has its readers, ascending layers after its source; `readers`: of all. */
 bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *readers);
@@ -29,13 +31,14 @@ struct weir__cuts {
     const double *prefix;   /**< [count + 1] */
     const uint32_t *worker; /**< [parts] */
     const bool *closes;     /**< [parts]: its worker has no later part */
+    const double *paces;    /**< [workers], or NULL: all 1 */
     double bound;
     bool strict;    /**< the bound itself is too much */
     uint32_t *ends; /**< [parts]: where each part ends */
     double *before; /**< [parts]: its worker's weight before it */
-    double *load;   /**< [workers] */
-    double *closed; /**< [parts + 1]: weight of the workers that are done before it */
-    uint32_t *open; /**< [parts + 1]: workers that are not */
+    double *load;   /**< [workers]: times their paces */
+    double *closed; /**< [parts + 1]: weight, without paces, of the workers done before it */
+    double *open;   /**< [parts + 1]: what those that are not take of a bound of 1 */
     int64_t depth;  /**< the part that moves; -1: done */
     uint64_t moves; /**< made so far */
 };
@@ -49,6 +52,10 @@ bool weir__cuts_next(struct weir__cuts *cuts, uint64_t moves_max);
 void weir__cuts_sizes(const struct weir__cuts *cuts, uint32_t *sizes);
 double weir__cuts_largest(const struct weir__cuts *cuts);
 
+static inline double weir__cuts_pace(const struct weir__cuts *cuts, uint32_t worker) {
+    assert(worker < cuts->workers);
+    return cuts->paces != NULL ? cuts->paces[worker] : 1;
+}
 /** The heaviest worker of a partition, with `load[workers]` as room. */
 double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *sizes, double *load);
 

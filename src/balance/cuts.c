@@ -44,7 +44,8 @@ int weir__cuts_init(struct weir__cuts *cuts, struct weir__pool *pool,
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < cuts->count; i++) prefix[i + 1] = prefix[i] + options->weights[i];
     cuts->prefix = prefix;
-    cuts->open[0] = workers;
+    cuts->paces = options->worker_paces;
+    for (uint32_t w = 0; w < workers; w++) cuts->open[0] += 1 / weir__cuts_pace(cuts, w);
     return WEIR_OK;
 }
 
@@ -75,12 +76,13 @@ static bool widen(struct weir__cuts *cuts) {
     if (cuts->ends[part] >= most) return false;
     cuts->ends[part] = last ? most : cuts->ends[part] + 1;
     cuts->moves++;
-    double load = cuts->before[part] + (cuts->prefix[cuts->ends[part]] - cuts->prefix[begin]);
+    double pace = weir__cuts_pace(cuts, worker);
+    double load =
+        cuts->before[part] + (cuts->prefix[cuts->ends[part]] - cuts->prefix[begin]) * pace;
     if (too_heavy(cuts, load)) return false;
-    assert(cuts->closes[part] <= cuts->open[part]);
     cuts->load[worker] = load;
-    cuts->closed[part + 1] = cuts->closed[part] + (cuts->closes[part] ? load : 0);
-    cuts->open[part + 1] = cuts->open[part] - cuts->closes[part];
+    cuts->closed[part + 1] = cuts->closed[part] + (cuts->closes[part] ? load / pace : 0);
+    cuts->open[part + 1] = cuts->open[part] - (cuts->closes[part] ? 1 / pace : 0);
     return true;
 }
 
@@ -132,7 +134,8 @@ double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *si
     for (uint32_t w = 0; w < cuts->workers; w++) load[w] = 0;
     for (uint32_t k = 0, begin = 0; k < cuts->parts; begin += sizes[k++]) {
         double *sum = &load[cuts->worker[k]];
-        *sum += cuts->prefix[begin + sizes[k]] - cuts->prefix[begin];
+        *sum += (cuts->prefix[begin + sizes[k]] - cuts->prefix[begin]) *
+                weir__cuts_pace(cuts, cuts->worker[k]);
         if (*sum > largest) largest = *sum;
     }
     return largest;

@@ -353,6 +353,7 @@ struct weir_partition_options weir__planner_cut_options(const struct weir_planne
     cut.parts = planner->shapes[shape].stages;
     cut.workers = planner->options->workers;
     cut.stage_workers = planner->shapes[shape].workers;
+    cut.worker_paces = planner->pace_most;
     return cut;
 }
 

@@ -26,6 +26,8 @@ static bool is_valid(const struct weir_partition_options *options) {
         if (options->stage_workers[k] >= workers) return false;
     for (uint32_t i = 0; i < options->count; i++)
         if (!(options->weights[i] >= 0) || isinf(options->weights[i])) return false;
+    for (uint32_t w = 0; options->worker_paces != NULL && w < workers; w++)
+        if (!(options->worker_paces[w] > 0) || isinf(options->worker_paces[w])) return false;
     return true;
 }
 
@@ -162,12 +164,34 @@ out:
     return status;
 }
 
+static uint32_t worker_of(const struct weir_partition_options *options, uint32_t part) {
+    assert(part < options->parts);
+    if (options->stage_workers != NULL) return options->stage_workers[part];
+    return weir_placement_worker(options->placement, workers_of(options), part);
+}
+
+/* What would be best had each part a worker of its own, with its worker's pace. */
+static int partition_parts(const struct weir_partition_options *options, uint32_t *sizes) {
+    double *paces = NULL;
+    if (options->worker_paces != NULL &&
+        (paces = weir__acquire(options->allocator, options->parts, sizeof *paces)) == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t k = 0; paces != NULL && k < options->parts; k++)
+        paces[k] = options->worker_paces[worker_of(options, k)];
+    int status = weir__block_partition(options->allocator, options->weights, options->count,
+                                       options->parts, paces, sizes);
+    weir__release(options->allocator, paces, options->parts, sizeof *paces);
+    return status;
+}
+
 static double heaviest_part(const struct weir_partition_options *options, const uint32_t *sizes) {
     assert(options->parts >= 1 && options->parts <= options->count);
     double largest = 0, prefix = 0, begin = 0;
     for (uint32_t k = 0, i = 0; k < options->parts; k++, begin = prefix) {
         for (uint32_t end = i + sizes[k]; i < end; i++) prefix += options->weights[i];
-        if (prefix - begin > largest) largest = prefix - begin;
+        double pace =
+            options->worker_paces != NULL ? options->worker_paces[worker_of(options, k)] : 1;
+        if ((prefix - begin) * pace > largest) largest = (prefix - begin) * pace;
     }
     return largest;
 }
@@ -176,8 +200,7 @@ int weir_partition(const struct weir_partition_options *options, uint32_t *sizes
                    struct weir_partition_result *result) {
     struct weir_partition_result own = {.exact = true};
     if (!is_valid(options)) return WEIR_ERR_ARGUMENT;
-    int status = weir__block_partition(options->allocator, options->weights, options->count,
-                                       options->parts, sizes);
+    int status = partition_parts(options, sizes);
     if (status != WEIR_OK) return status;
     own.largest = heaviest_part(options, sizes);
     bool shared = workers_of(options) < options->parts || options->stage_workers != NULL;

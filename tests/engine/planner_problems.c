@@ -39,6 +39,13 @@ void problem_fill(struct problem *problem, uint32_t layers) {
     problem->costs.skip_count = 1;
 }
 
+void problem_measure(struct problem *problem) {
+    problem->paces[0] = 1;
+    problem->paces[1] = 0.3 + 0.1 * (double)test_random_below(6);
+    problem->costs.rank_count = 2;
+    problem->costs.rank_paces = problem->paces;
+}
+
 struct weir_planner_options problem_options(const struct problem *problem, uint32_t workers,
                                             uint32_t micro_batches) {
     struct weir_planner_options options = WEIR_PLANNER_OPTIONS_INIT;

@@ -32,7 +32,8 @@ static double load_of(const struct weir_partition_options *options, const uint32
         bool back = options->placement == WEIR_PLACEMENT_V && k / workers % 2 == 1;
         const uint32_t *own = options->stage_workers;
         double *load = &loads[own != NULL ? own[k] : back ? workers - 1 - at : at];
-        for (uint32_t i = 0; i < sizes[k]; i++) *load += options->weights[layer++];
+        double pace = options->worker_paces != NULL ? options->worker_paces[load - loads] : 1;
+        for (uint32_t i = 0; i < sizes[k]; i++) *load += options->weights[layer++] * pace;
         if (*load > largest) largest = *load;
     }
     return largest;
@@ -80,6 +81,13 @@ static const uint32_t *workers_at_random(const struct weir_partition_options *op
     return workers;
 }
 
+/* As exact as the weights. */
+static const double *paces_at_random(void) {
+    static double paces[STAGES];
+    for (uint32_t w = 0; w < STAGES; w++) paces[w] = 0.25 * (double)(1u << test_random_below(4));
+    return paces;
+}
+
 static struct weir_partition_options random_list(double *weights) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     options.allocator = test_allocator();
@@ -91,6 +99,7 @@ static struct weir_partition_options random_list(double *weights) {
     options.placement = test_random_below(2) == 0 ? WEIR_PLACEMENT_LOOP : WEIR_PLACEMENT_V;
     if (options.workers > 0 && test_random_below(3) == 0)
         options.stage_workers = workers_at_random(&options);
+    if (test_random_below(3) == 0) options.worker_paces = paces_at_random();
     uint64_t range = 1 + test_random_below(20);
     for (uint32_t i = 0; i < options.count; i++) weights[i] = (double)test_random_below(range);
     return options;
@@ -136,6 +145,36 @@ static void test_among_equals_later_parts_are_large(void) {
     expect_cut((const double[]){1, 0, 1, 0, 0, 1}, 6, (const uint32_t[]){1, 2, 3}, 3);
 }
 
+static void test_a_worker_twice_as_fast_has_twice_as_much(void) {
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    double weights[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint32_t sizes[3];
+    options.allocator = test_allocator();
+    options.weights = weights;
+    options.count = 9;
+    options.parts = 2;
+    options.worker_paces = (const double[]){1, 0.5};
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    EXPECT_EQ_UINT(sizes[0], 3);
+    options.parts = 3; /* the first and the last on the slow one */
+    options.workers = 2;
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    EXPECT_EQ_UINT(sizes[0] + sizes[2], 3);
+}
+
+/* The first two workers are rank 0's. */
+static void test_a_worker_has_its_ranks_pace(void) {
+    const double paces[] = {1, 0.5};
+    struct weir_layer_costs costs = {.rank_count = 2, .rank_paces = paces};
+    double found[4];
+    CHECK_OK(weir_worker_paces(&costs, 4, found));
+    for (uint32_t w = 0; w < 4; w++) EXPECT_NEAR(found[w], paces[w / 2], 0);
+    EXPECT_STATUS(weir_worker_paces(&costs, 1, found), WEIR_ERR_ARGUMENT);
+    costs.rank_count = 0;
+    CHECK_OK(weir_worker_paces(&costs, 4, found));
+    EXPECT_NEAR(found[3], 1, 0);
+}
+
 static void test_weights_that_are_none_are_refused(void) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     uint32_t sizes[2];
@@ -144,6 +183,10 @@ static void test_weights_that_are_none_are_refused(void) {
         options.weights = (const double[]){1, bad[i]};
         options.count = options.parts = 2;
         EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+        options.weights = (const double[]){1, 1};
+        options.worker_paces = (const double[]){1, bad[i]};
+        EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+        options.worker_paces = NULL;
     }
     options.weights = (const double[]){1, 1};
     CHECK_OK(weir_partition(&options, sizes, NULL));
@@ -538,7 +581,7 @@ static void test_skips_without_their_list_are_refused(void) {
 
 WEIR_TEST_SUITE(
     balance, TEST(blocks_are_cut_as_upstream_cuts_them), TEST(among_equals_later_parts_are_large),
-    TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
+    TEST(a_worker_twice_as_fast_has_twice_as_much), TEST(a_worker_has_its_ranks_pace), TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
     TEST(all_partitions_up_to_a_weight_are_visited_once), TEST(no_partition_has_a_better_score),
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_in_few_steps), TEST(a_layer_weighs_its_time),

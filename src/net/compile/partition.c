@@ -49,7 +49,7 @@ static int divide(const struct weir_model *model, enum weir_dtype dtype, uint32_
     int status = weir_model_infer(model, dtype, facts, faults);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < layers; i++) costs[i] = (double)facts[i].flops;
-    return weir__block_partition(model->allocator, costs, layers, stages, sizes);
+    return weir__block_partition(model->allocator, costs, layers, stages, NULL, sizes);
 }
 
 static int automatic(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
