@@ -70,12 +70,18 @@ struct weir_profile_options {
         .steps_least = 7, .steps_most = 50, .seconds = 1.0                                         \
     }
 
+/** One of several processes that measured. */
+struct weir_profile_rank {
+    char host[64];
+    char machine[160]; /**< as in struct weir_profile */
+};
+
 /** A profile; all of it is its own and read-only. */
 struct weir_profile {
     struct weir_layer_costs costs;
     char version[32];   /**< of the library that measured */
     char device[8];     /**< what all layers run on: "cpu" or "cuda" */
-    char machine[160];  /**< processor and cores, or the GPU */
+    char machine[160];  /**< processor and cores, or the GPU; of several ranks the slowest's */
     char libraries[64]; /**< "v4", the level of a CPU's kernels, "cuBLASLt 12.9.1, cuDNN 9.10.2", or
                            "none" */
     uint64_t model;     /**< weir_model_fingerprint */
@@ -87,7 +93,8 @@ struct weir_profile {
     bool infer_only;                 /**< F alone, as inference runs it */
     uint32_t steps;                  /**< that were measured */
     double seconds[WEIR_KIND_COUNT]; /**< of the whole model as one stage, per micro-batch */
-    double spread; /**< (p90 - p10) / median of its F and B: above 0.1 the machine was busy with
+    const struct weir_profile_rank *ranks; /**< [costs.rank_count] */
+    double spread; /**< of all ranks the largest (p90 - p10) / median of its F and B: above 0.1 the machine was busy with
                         something else, and the times are to be taken with care */
 };
 
@@ -96,7 +103,10 @@ struct weir_profile {
 uint64_t weir_model_fingerprint(const struct weir_model *model);
 
 /** Measures. Blocks for options.seconds and longer; makes a net of its own, whose memory is gone at
- * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (devices of two kinds, an op
+ * the end. With options.net.pipe.world all ranks measure at the same time, each on its own cores or
+ * a GPU of its own, and have the same profile then: the times of the rank that took longest, and in
+ * costs.rank_paces what each took as a part of that. Every rank must call it, with the same
+ * options. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (devices of two kinds, an op
  * without a kernel on the GPU) and what weir_net_new and weir_net_step give, every
  * reason in `faults`. The profile is the caller's: weir_profile_destroy. */
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
@@ -105,7 +115,8 @@ int weir_profile_new(const struct weir_model *model, const struct weir_profile_o
 void weir_profile_destroy(struct weir_profile *profile);
 
 /** Checks that the profile is of this model, device (which all workers must have: CPUs, or GPUs of
- * one name), machine, row count, dtype and number of threads, and sets its optimizer bytes to these
+ * one name), machine (of several ranks: of this one of as many, or without a world one of its
+ * processors), row count, dtype and number of threads, and sets its optimizer bytes to these
  * options' optimizer. Where it is not, each difference is a line in `faults`, and the status
  * WEIR_ERR_CONFIG. Of `options` what struct weir_profile_options says.
  */
@@ -126,6 +137,8 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
  * …, "parameters": …, "trainable": …, "gradients": …, "optimizer": …, "copied": 0, "copied_from":
  * 0, "copied_learns": false, "no_backward": false, "joined": false}, …], "skips": [{"namespace":
  * "", "skip": "a", "source": 1, "readers": [4], "bytes": …, "differentiable": true}, …]}
+ *
+ * Of several ranks it has "ranks": [{"host": "a", "machine": "…", "pace": 0.8}, …] besides.
  */
 int weir_profile_write(const struct weir_profile *profile, weir_write_fn *write, void *context);
 /** Writes it into a file, which appears complete or not at all. WEIR_ERR_IO says why in `error`. */

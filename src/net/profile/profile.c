@@ -483,10 +483,39 @@ fail:
     return status;
 }
 
+/* All ranks begin together, so that each is measured beside the others. */
+static int new_over_ranks(const struct weir_model *model,
+                          const struct weir_profile_options *options, struct weir_faults *faults,
+                          struct weir_profile **profile) {
+    const struct weir_world *world = options->net.pipe.world;
+    struct weir_profile_options own = *options;
+    char name[24];
+    const char *device = name;
+    const struct weir__backend *backend;
+    int status = weir__net_fill_threads(&options->net, &own.net, faults);
+    if (status != WEIR_OK) return status;
+    if (weir__net_sole_backend(&options->net, &backend) && backend->on_gpu) {
+        weir__profile_own_gpu(world, name);
+        own.net.pipe.devices = &device;
+        own.net.pipe.device_count = 1;
+    }
+    struct measuring m = {.options = &own};
+    int made = make(&m, model, faults);
+    status = weir__profile_join(m.profile, world, made, faults);
+    if (status == WEIR_OK)
+        *profile = &m.profile->shown;
+    else if (made == WEIR_OK)
+        weir_profile_destroy(&m.profile->shown);
+    return status;
+}
+
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile) {
     assert(model != NULL && options != NULL && profile != NULL);
     struct measuring m = {.options = options};
+    const struct weir_world *world = weir__is_sized(options) ? options->net.pipe.world : NULL;
+    if (world != NULL && world->rank_count > 1 && !options->bytes_only)
+        return new_over_ranks(model, options, faults, profile);
     int status = make(&m, model, faults);
     if (status == WEIR_OK) *profile = &m.profile->shown;
     return status;

@@ -196,6 +196,34 @@ static void expect_gpus_alike(const struct weir_net_options *options, const char
     }
 }
 
+/* Without what it says of cores, which are others within a launcher. */
+static bool is_processor(const char *machine, const char *of) {
+    const char *comma = strrchr(of, ',');
+    size_t length = comma != NULL ? (size_t)(comma - of) : strlen(of);
+    return strncmp(machine, of, length) == 0 && (machine[length] == ',' || machine[length] == '\0');
+}
+
+/* A rank is compared with what was that rank; who is alone, and plans for others, with all. */
+static void expect_machine(const struct weir_profile *have, const char *want,
+                           const struct weir_world *world, struct weir_faults *faults) {
+    uint32_t count = have->costs.rank_count;
+    bool several = world != NULL && world->rank_count > 1, known = false;
+    if (count == 0 || (several && world->rank_count == count)) {
+        expect_text("machine", count == 0 ? have->machine : have->ranks[world->rank].machine, want,
+                    faults);
+        return;
+    }
+    for (uint32_t r = 0; !several && !known && r < count; r++)
+        known = is_processor(want, have->ranks[r].machine);
+    if (several)
+        weir_faults_add(faults,
+                        "the profile is of %u ranks, and there are %u: measure again, by as many",
+                        count, world->rank_count);
+    else if (!known)
+        weir_faults_add(faults, "the profile is of ranks on '%s', and none on '%s': measure again",
+                        have->ranks[0].machine, want);
+}
+
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
                      const struct weir_net_options *options, struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
@@ -207,7 +235,7 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
     if (status != WEIR_OK) return status;
     expect_model(profile, want, model->layer_count, &own);
     expect_text("device", profile->device, want->device, &own);
-    expect_text("machine", profile->machine, want->machine, &own);
+    expect_machine(profile, want->machine, options->pipe.world, &own);
     if (wanted.backend->on_gpu) expect_gpus_alike(options, want->machine, &own);
     expect_text("version", profile->version, want->version, &own);
     if (profile->dtype == want->dtype && profile->reference == want->reference)
