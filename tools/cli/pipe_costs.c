@@ -99,6 +99,13 @@ int pipe_profile(const struct pipe_options *options, const struct weir_model *mo
     if (storage->profile != NULL) return WEIR_OK;
     if (path != NULL && (access(path, F_OK) == 0 || errno != ENOENT))
         return load(path, model, net, faults, &storage->profile);
+    if (net->pipe.world != NULL) {
+        weir_faults_add(faults,
+                        "--profile %s: there is none: over several processes it is made first, by "
+                        "mpiexec -n %u weir profile --out FILE",
+                        path != NULL ? path : "FILE", net->pipe.world->rank_count);
+        return WEIR_ERR_CONFIG;
+    }
     return measure(path, true, model, net, notes, faults, &storage->profile);
 }
 
@@ -135,11 +142,34 @@ static int place(const struct weir_net_options *net, struct weir_faults *faults,
     return status;
 }
 
+/* Of each worker the slowest replica's, for all have one cut. */
+static int find_paces(const struct weir_profile *profile, uint32_t workers, uint32_t replicas,
+                      double **paces, struct weir_faults *faults) {
+    uint32_t all = workers * replicas;
+    *paces = calloc(all, sizeof **paces);
+    if (*paces == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_worker_paces(&profile->costs, all, *paces);
+    if (status != WEIR_OK)
+        weir_faults_add(faults,
+                        "--profile: its times are of %u ranks, and there %s %u worker%s: ask for "
+                        "one on each, or measure fewer",
+                        profile->costs.rank_count, all == 1 ? "is" : "are", all, weir__s(all));
+    return status;
+}
+
+static int find_slowest(const struct weir_profile *profile, uint32_t workers, uint32_t replicas,
+                        double **paces, struct weir_faults *faults) {
+    int status = find_paces(profile, workers, replicas, paces, faults);
+    for (uint32_t w = workers; status == WEIR_OK && w < workers * replicas; w++)
+        if ((*paces)[w] > (*paces)[w % workers]) (*paces)[w % workers] = (*paces)[w];
+    return status;
+}
+
 static int cut(const struct weir_profile *profile, const struct weir_net_options *net, bool by_size,
-               const struct placement *placement, uint32_t *sizes) {
+               const struct placement *placement, uint32_t *sizes, struct weir_faults *faults) {
     struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
-    double *weights = calloc(profile->costs.layer_count, sizeof *weights);
+    double *weights = calloc(profile->costs.layer_count, sizeof *weights), *paces = NULL;
     if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
     by.checkpoint = net->pipe.checkpoint;
@@ -153,9 +183,14 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     options.workers = placement->workers;
     options.stage_workers = placement->of_stage;
     int status = weir_layer_weights(&profile->costs, &by, weights);
+    if (status == WEIR_OK && !by_size)
+        status = find_slowest(profile, placement->workers, weir__replicas(&net->pipe), &paces,
+                              faults);
     if (status != WEIR_OK) goto out;
+    options.worker_paces = paces;
     status = weir_partition(&options, sizes, NULL);
 out:
+    free(paces);
     free(weights);
     return status;
 }
@@ -179,7 +214,8 @@ static int choose(const struct pipe_options *options, const struct weir_model *m
     status = by_size ? measure(NULL, false, model, net, notes, faults, &bytes)
                      : pipe_profile(options, model, storage, net, notes, faults);
     if (status != WEIR_OK) goto out;
-    status = cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes);
+    status =
+        cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes, faults);
     if (status != WEIR_OK) goto out;
     net->balance = storage->sizes;
     print_balance(notes, by_size, storage->sizes, net->stages);
@@ -239,6 +275,9 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
     if (step->scale == NULL || step->gradients == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale); /* its own are the first */
     int status = fill_step(step, profile, net, weir_net_micro_batches(net), faults);
+    if (status == WEIR_OK)
+        status = find_paces(profile, step->table->worker_count, weir__replicas(&net->pipe),
+                            &step->paces, faults);
     for (uint32_t s = 0; status == WEIR_OK && s < net->stages; s++)
         step->gradients[s] = step->stages->list[s].gradients;
     weir_net_shared(net, &step->shared);
@@ -246,6 +285,7 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
     if (weir__gradient_groups(&net->pipe) > 1) step->options.shared = &step->shared;
     step->options.table = step->table;
     step->options.micro_batch_scale = step->scale;
+    step->options.worker_paces = step->paces;
     step->options.recompute_late = net->pipe.recompute_late;
     return status;
 }
@@ -255,7 +295,19 @@ void pipe_step_clean_up(struct pipe_step *step) {
     weir_table_destroy(step->table);
     free(step->scale);
     free(step->gradients);
+    free(step->paces);
     *step = (struct pipe_step){0};
+}
+
+bool pipe_links_fit(const struct weir_profile *profile, const struct weir_rank_links *ranks,
+                    struct weir_faults *faults) {
+    uint32_t count = profile->costs.rank_count;
+    if (count == 0 || ranks == NULL || ranks->rank_count == count) return true;
+    weir_faults_add(faults,
+                    "--links: they are of %u rank%s, and the profile's times of %u: give those of "
+                    "one run",
+                    ranks->rank_count, weir__s(ranks->rank_count), count);
+    return false;
 }
 
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
@@ -263,6 +315,7 @@ int pipe_predict(const struct weir_profile *profile, const struct weir_net_optio
     struct weir_simulator *simulator = NULL;
     struct weir_prediction prediction;
     struct pipe_step step = {0};
+    if (!pipe_links_fit(profile, ranks, faults)) return WEIR_ERR_CONFIG;
     int status = pipe_step_init(&step, profile, net, faults);
     step.options.no_causes = true;
     step.options.ranks = ranks;

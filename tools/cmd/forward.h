@@ -15,7 +15,7 @@ struct forward_values {
     const char *load, *json;
     struct arg_paths data;
     uint32_t batch;
-    double peer_timeout;
+    struct ranks_times times;
 };
 
 /** What runs through which weights, and the summary for programs; the model's options and the

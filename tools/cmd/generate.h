@@ -21,7 +21,7 @@ struct generate_values {
     uint32_t top_k, batch;
     double temperature, top_p;
     const char *json;
-    double peer_timeout;
+    struct ranks_times times;
 };
 
 /** A run. Zeroed, then cleaned up as a whole. */
