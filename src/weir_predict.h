@@ -112,7 +112,7 @@ struct weir_simulate_options {
                                           do not divide evenly; NULL: 1 */
     const double *worker_paces; /**< [worker, of all replicas]: and of its tasks', for machines that
                                      are not alike; NULL: 1 */
-    double host_seconds;             /**< before each action: its worker is busy with starting it */
+    double host_seconds;        /**< before each action: its worker is busy with starting it */
     double noise;  /**< each task's time is multiplied by a number of its own, uniform in
                         1 - noise … 1 + noise; 0 … 1 */
     uint64_t seed; /**< of the noise, which depends on it and on the action alone */

@@ -88,14 +88,15 @@ struct weir_profile {
     int64_t rows;       /**< of a micro-batch */
     uint32_t threads;   /**< of the worker; 1 on a GPU */
     enum weir_dtype dtype;
-    bool reference;                  /**< plain-C kernels */
-    bool measured;                   /**< false: bytes only */
-    bool infer_only;                 /**< F alone, as inference runs it */
-    uint32_t steps;                  /**< that were measured */
-    double seconds[WEIR_KIND_COUNT]; /**< of the whole model as one stage, per micro-batch */
+    bool reference;                        /**< plain-C kernels */
+    bool measured;                         /**< false: bytes only */
+    bool infer_only;                       /**< F alone, as inference runs it */
+    uint32_t steps;                        /**< that were measured */
+    double seconds[WEIR_KIND_COUNT];       /**< of the whole model as one stage, per micro-batch */
     const struct weir_profile_rank *ranks; /**< [costs.rank_count] */
-    double spread; /**< of all ranks the largest (p90 - p10) / median of its F and B: above 0.1 the machine was busy with
-                        something else, and the times are to be taken with care */
+    double
+        spread; /**< of all ranks the largest (p90 - p10) / median of its F and B: above 0.1 the
+                   machine was busy with something else, and the times are to be taken with care */
 };
 
 /** What a list of layers is, freezes included, as one number: the same on every machine, another

@@ -13,7 +13,7 @@ struct table {
     double *prefix; /* count + 1 */
     double *best;
     uint32_t *cut;
-    uint32_t width; /* count + 1 */
+    uint32_t width;      /* count + 1 */
     const double *paces; /* of parts, or NULL */
 };
 
@@ -24,8 +24,8 @@ static double weight_of(const struct table *table, uint32_t k, uint32_t begin, u
            (table->paces != NULL ? table->paces[k] : 1);
 }
 
-/** The least j in [least, most] after which items up to i, in part k, weigh at most `sum`; most + 1:
- * none. */
+/** The least j in [least, most] after which items up to i, in part k, weigh at most `sum`; most +
+ * 1: none. */
 static uint32_t first_within(const struct table *table, uint32_t k, uint32_t i, uint32_t least,
                              uint32_t most, double sum) {
     assert(least <= most && most < i && i < table->width);

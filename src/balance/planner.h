@@ -76,7 +76,7 @@ struct weir_planner {
     enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
     bool late;                   /**< recompute of the coming tries */
     uint32_t replicas;
-    double *paces; /**< [replicas * workers] */
+    double *paces;                      /**< [replicas * workers] */
     double *pace_least, *pace_most;     /**< [workers]: over replicas */
     struct weir_shared_costs shared;    /**< for the simulator */
     uint64_t *saved, *kept, *gradients; /**< [stages_most]: for it too */

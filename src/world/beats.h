@@ -17,7 +17,7 @@ struct weir__beats;
 struct weir__beats_options {
     const struct weir_allocator *allocator;
     const char *host;
-    double peer_timeout, start_timeout; /**< as in weir_world_options */
+    double peer_timeout, start_timeout;                        /**< as in weir_world_options */
     void (*lost)(void *context, const struct weir_lost *lost); /**< as in weir_world_options */
     void *context;
 };

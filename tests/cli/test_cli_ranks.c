@@ -337,8 +337,9 @@ static void test_links_choose_replicas_where_groups_are_given(void) {
     char arguments[1024], alone[512], together[512], name[600];
     snprintf(alone, sizeof alone, "%s/alone", folder);
     snprintf(name, sizeof name, "%s/links", folder);
-    CLI_CODE(&run, 0, "train --data %s " CLI_TRAIN " --chunks 4 --steps 3 --plan given --stages 2 "
-                      "--gradient-groups 2 --save %s",
+    CLI_CODE(&run, 0,
+             "train --data %s " CLI_TRAIN " --chunks 4 --steps 3 --plan given --stages 2 "
+             "--gradient-groups 2 --save %s",
              cli_text(), alone);
     for (int i = 0; i < 2; i++) {
         FILE *file = fopen(name, "w");
@@ -499,16 +500,19 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
     EXPECT(strstr(run.output, "2 workers for 3 ranks") != NULL);
 }
 
-WEIR_TEST_SUITE(
-    cli_ranks, TEST(replicas_save_what_one_process_saves),
-    TEST(replicas_without_their_processes_are_told_how_to_start),
-    TEST(ranks_save_what_one_process_saves), TEST(without_options_each_rank_has_one_worker),
-    TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
-    TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),
-    TEST(a_signal_to_one_rank_ends_all_with_a_save),
-    TEST(ranks_take_the_highest_level_that_all_have), TEST(one_trace_and_one_report_show_all_ranks),
-    TEST(where_a_folder_cannot_be_is_refused), TEST(a_folder_that_one_rank_does_not_see_is_refused),
-    TEST(gpus_of_ranks_save_what_those_of_one_process_do),
-    TEST(what_is_for_one_process_is_refused_once), TEST(ranks_measure_one_profile),
-    TEST(links_choose_replicas_where_groups_are_given), TEST(doctor_measures_what_lies_between_ranks),
-    TEST(doctor_refuses_once), TEST(more_ranks_than_workers_are_told_how_many_there_are))
+WEIR_TEST_SUITE(cli_ranks, TEST(replicas_save_what_one_process_saves),
+                TEST(replicas_without_their_processes_are_told_how_to_start),
+                TEST(ranks_save_what_one_process_saves),
+                TEST(without_options_each_rank_has_one_worker),
+                TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
+                TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),
+                TEST(a_signal_to_one_rank_ends_all_with_a_save),
+                TEST(ranks_take_the_highest_level_that_all_have),
+                TEST(one_trace_and_one_report_show_all_ranks),
+                TEST(where_a_folder_cannot_be_is_refused),
+                TEST(a_folder_that_one_rank_does_not_see_is_refused),
+                TEST(gpus_of_ranks_save_what_those_of_one_process_do),
+                TEST(what_is_for_one_process_is_refused_once), TEST(ranks_measure_one_profile),
+                TEST(links_choose_replicas_where_groups_are_given),
+                TEST(doctor_measures_what_lies_between_ranks), TEST(doctor_refuses_once),
+                TEST(more_ranks_than_workers_are_told_how_many_there_are))

@@ -581,7 +581,8 @@ static void test_skips_without_their_list_are_refused(void) {
 
 WEIR_TEST_SUITE(
     balance, TEST(blocks_are_cut_as_upstream_cuts_them), TEST(among_equals_later_parts_are_large),
-    TEST(a_worker_twice_as_fast_has_twice_as_much), TEST(a_worker_has_its_ranks_pace), TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
+    TEST(a_worker_twice_as_fast_has_twice_as_much), TEST(a_worker_has_its_ranks_pace),
+    TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
     TEST(all_partitions_up_to_a_weight_are_visited_once), TEST(no_partition_has_a_better_score),
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_in_few_steps), TEST(a_layer_weighs_its_time),

@@ -300,7 +300,7 @@ static void test_files_that_are_no_profiles_are_refused(void) {
 }
 
 WEIR_TEST_SUITE(profile_file, TEST(a_file_holds_the_profile), TEST(ranks_have_one_profile),
- TEST(ranks_that_measure_other_things_are_refused),
+                TEST(ranks_that_measure_other_things_are_refused),
                 TEST(a_profile_of_something_else_is_refused),
                 TEST(what_is_frozen_makes_another_model),
                 TEST(a_fit_counts_the_optimizer_that_is_used),

@@ -184,8 +184,8 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     options.stage_workers = placement->of_stage;
     int status = weir_layer_weights(&profile->costs, &by, weights);
     if (status == WEIR_OK && !by_size)
-        status = find_slowest(profile, placement->workers, weir__replicas(&net->pipe), &paces,
-                              faults);
+        status =
+            find_slowest(profile, placement->workers, weir__replicas(&net->pipe), &paces, faults);
     if (status != WEIR_OK) goto out;
     options.worker_paces = paces;
     status = weir_partition(&options, sizes, NULL);

@@ -33,12 +33,16 @@ struct ranks_times {
 /** --peer-timeout and --start-timeout, of commands that run over ranks. `place`: of their struct
  * ranks_times. */
 #define RANKS_OPTION_TIMES(place)                                                                  \
-    {                                                                                              \
-        "peer-timeout", ARG_REAL, (place) + offsetof(struct ranks_times, peer),                    \
-            "over several processes: how long one of them may be silent; then all end. One that "  \
-            "dies is known at once",                                                               \
-            .value = "S", .fallback = "10", .unit = "seconds", .least = 0, .most = 86400           \
-    },                                                                                             \
+    {"peer-timeout",                                                                               \
+     ARG_REAL,                                                                                     \
+     (place) + offsetof(struct ranks_times, peer),                                                 \
+     "over several processes: how long one of them may be silent; then all end. One that "         \
+     "dies is known at once",                                                                      \
+     .value = "S",                                                                                 \
+     .fallback = "10",                                                                             \
+     .unit = "seconds",                                                                            \
+     .least = 0,                                                                                   \
+     .most = 86400},                                                                               \
     {                                                                                              \
         "start-timeout", ARG_REAL, (place) + offsetof(struct ranks_times, start),                  \
             "and how long they may take to come together; 0: six times that, ten seconds at "      \

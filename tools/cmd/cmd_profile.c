@@ -165,8 +165,9 @@ static int run(struct measuring *m, const struct ranks_command *of, struct weir_
     if (status != WEIR_OK) return status;
     bool listed = strcmp(of->pipe->bind, "auto") != 0 && strcmp(of->pipe->bind, "none") != 0;
     if (listed && ranks_world(&m->ranks) != NULL)
-        weir_faults_add(m->faults, "--bind %s: over several processes each measures on cores of its "
-                                   "own: leave it to auto, or let the launcher bind them",
+        weir_faults_add(m->faults,
+                        "--bind %s: over several processes each measures on cores of its "
+                        "own: leave it to auto, or let the launcher bind them",
                         of->pipe->bind);
     status = model_options_build(&m->values->model, m->args, NULL, m->faults, model);
     return status == WEIR_OK ? profile_model(m, *model) : status;

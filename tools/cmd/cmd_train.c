@@ -164,8 +164,9 @@ static int check_replicas(const struct train *t) {
                         "--plan auto: for replicas it needs the links between them: give --links "
                         "FILE, or what 'weir plan --search' prints");
     if (links && ranks == 1)
-        weir_faults_add(t->faults, "--links %s: this process is alone: leave it away, or start "
-                                   "several by mpiexec -n R weir train",
+        weir_faults_add(t->faults,
+                        "--links %s: this process is alone: leave it away, or start "
+                        "several by mpiexec -n R weir train",
                         t->values->links);
     if (ranks % replicas == 0) return WEIR_OK;
     weir_faults_add(t->faults,

@@ -55,7 +55,8 @@ void launch_train_read(struct launch_train *train, int count, char **words, uint
     const char *every = find(train, "save-every");
     train->saves_often = every != NULL && strcmp(every, "0") != 0;
     const char *start = find(train, "start-timeout");
-    train->start_timeout = start != NULL ? strtod(start, NULL) : 0; /* `train` refuses what is none */
+    train->start_timeout =
+        start != NULL ? strtod(start, NULL) : 0; /* `train` refuses what is none */
     train->names_pipeline = find(train, "workers") != NULL || find(train, "stages") != NULL ||
                             find(train, "balance") != NULL;
     train->before = saved_look(train->save);

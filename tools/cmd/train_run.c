@@ -106,13 +106,13 @@ static int search_here(struct train *t, const struct args *args) {
     struct links_file links = {0};
     int status = read_links(t, &links);
     if (status != WEIR_OK) goto out;
-    const struct search_how how = {
-        .keeps_chunks = true,
-        .workers = world == NULL, /* else they come with the ranks */
-        .keeps_replicas = !args_given(args, "gradient-groups"),
-        .hosts = world != NULL ? world->rank_count / world->host_count : 1,
-        .ranks = t->values->links != NULL ? &links.ranks : NULL,
-        .order = t->order[0] != '\0' ? t->order : NULL};
+    const struct search_how how = {.keeps_chunks = true,
+                                   .workers = world == NULL, /* else they come with the ranks */
+                                   .keeps_replicas = !args_given(args, "gradient-groups"),
+                                   .hosts =
+                                       world != NULL ? world->rank_count / world->host_count : 1,
+                                   .ranks = t->values->links != NULL ? &links.ranks : NULL,
+                                   .order = t->order[0] != '\0' ? t->order : NULL};
     status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
     if (status != WEIR_OK) goto out;
     status = search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,

@@ -33,8 +33,8 @@ struct times {
     double seconds[WEIR_KIND_COUNT], forward_checkpoint, recompute_last;
 };
 
-static int gather(const struct weir_world *world, const struct weir_allocator *allocator, void *data,
-                  size_t bytes, struct weir_faults *faults) {
+static int gather(const struct weir_world *world, const struct weir_allocator *allocator,
+                  void *data, size_t bytes, struct weir_faults *faults) {
     struct weir_error error = {0};
     int status = weir__world_gather(world, allocator, data, bytes, &error);
     if (status != WEIR_OK) weir_faults_add(faults, "the ranks' times: %s", error.message);
@@ -104,8 +104,8 @@ static struct report report_of(const struct weir__profile_state *profile,
     return report;
 }
 
-int weir__profile_take_ranks(struct weir__profile_state *profile, uint32_t count,
-                             double **paces, struct weir_profile_rank **ranks) {
+int weir__profile_take_ranks(struct weir__profile_state *profile, uint32_t count, double **paces,
+                             struct weir_profile_rank **ranks) {
     *paces = weir__pool_take(&profile->pool, count, sizeof **paces);
     *ranks = weir__pool_take(&profile->pool, count, sizeof **ranks);
     if (*paces == NULL || *ranks == NULL) return WEIR_ERR_OUT_OF_MEMORY;

@@ -386,10 +386,11 @@ static bool may_begin_failed(struct weir_pipe *pipe, const struct weir__port *po
 /* What comes behind updates, maybe in place of gradients, follows no wait of the plan: slices of
  * them, or uses of a tie, may still be on their way from there. Those sends that have begun and not
  * ended are waited for. By NCCL one that waits for an offer has not begun, but none of these can
- * lose its bytes. Numbers are known, so every norm is, on all ranks: what norms read, slices that go
- * to their owners and uses that go to a tie's, has come there, and so was offered and begun. Only
- * what updates read may still wait for its offer, a tie's sum on its way to its other uses: slices
- * come in its place only where nothing is updated, and then its reader takes none of them. */
+ * lose its bytes. Numbers are known, so every norm is, on all ranks: what norms read, slices that
+ * go to their owners and uses that go to a tie's, has come there, and so was offered and begun.
+ * Only what updates read may still wait for its offer, a tie's sum on its way to its other uses:
+ * slices come in its place only where nothing is updated, and then its reader takes none of them.
+ */
 static bool may_begin_item(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     if (!weir__replicas_is_due(pipe, port, place)) return false;
     return port->sends || place < port->body_count || !is_needed(pipe, port, place);
