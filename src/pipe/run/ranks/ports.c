@@ -253,9 +253,12 @@ static void begin_record(struct weir_pipe *pipe, enum weir__talk kind, size_t by
     weir__allreduce_begin(&ranks->exchange);
 }
 
+/* A step that has failed has no numbers: a GPU may still be at them. */
 static void begin_exchange(struct weir_pipe *pipe) {
+    struct verdict_record record;
     begin_record(pipe, WEIR__TALK_NUMBERS, record_bytes(pipe, pipe->command.plan));
-    move_numbers(pipe, pipe->ranks->exchange.own, true);
+    memcpy(&record, pipe->ranks->exchange.own, sizeof record);
+    if (record.failed == 0) move_numbers(pipe, pipe->ranks->exchange.own, true);
     pipe->ranks->exchanging = true;
 }
 
@@ -263,7 +266,7 @@ static void end_exchange(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     struct verdict_record record;
     memcpy(&record, ranks->exchange.own, sizeof record);
-    move_numbers(pipe, ranks->exchange.own, false);
+    if (record.failed == 0) move_numbers(pipe, ranks->exchange.own, false);
     ranks->flags = record.flags;
     ranks->gives = record.failed == 0;
     if (record.failed != 0 && record.failed != ranks->world->rank + 1)
@@ -276,6 +279,8 @@ static int go_on_with_numbers(struct weir_pipe *pipe, struct weir_error *error) 
     bool over = false;
     if (weir__gate_reached(&ranks->exchanged, pipe->command.number)) return WEIR_OK;
     if (!ranks->exchanging && !is_whole(pipe)) return WEIR_OK;
+    /* what has failed is told with its reason, in the next poll if that is still being written */
+    if (!ranks->exchanging && weir__pipe_has_failed(pipe) && !is_known(pipe)) return WEIR_OK;
     if (!ranks->exchanging) begin_exchange(pipe);
     int status = weir__allreduce_go_on(ranks->world, &ranks->exchange, &over);
     if (over) end_exchange(pipe);
