@@ -31,7 +31,7 @@ struct weir__cuts {
     const double *prefix;   /**< [count + 1] */
     const uint32_t *worker; /**< [parts] */
     const bool *closes;     /**< [parts]: its worker has no later part */
-    const double *paces;    /**< [workers], or NULL: all 1 */
+    double *paces;          /**< [workers] */
     double bound;
     bool strict;    /**< the bound itself is too much */
     uint32_t *ends; /**< [parts]: where each part ends */
@@ -52,10 +52,6 @@ bool weir__cuts_next(struct weir__cuts *cuts, uint64_t moves_max);
 void weir__cuts_sizes(const struct weir__cuts *cuts, uint32_t *sizes);
 double weir__cuts_largest(const struct weir__cuts *cuts);
 
-static inline double weir__cuts_pace(const struct weir__cuts *cuts, uint32_t worker) {
-    assert(worker < cuts->workers);
-    return cuts->paces != NULL ? cuts->paces[worker] : 1;
-}
 /** The heaviest worker of a partition, with `load[workers]` as room. */
 double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *sizes, double *load);
 

@@ -39,13 +39,17 @@ int weir__cuts_init(struct weir__cuts *cuts, struct weir__pool *pool,
     cuts->load = weir__pool_take(pool, cuts->workers, sizeof cuts->load[0]);
     cuts->closed = weir__pool_take(pool, (size_t)cuts->parts + 1, sizeof cuts->closed[0]);
     cuts->open = weir__pool_take(pool, (size_t)cuts->parts + 1, sizeof cuts->open[0]);
-    if (prefix == NULL || cuts->ends == NULL || cuts->before == NULL || cuts->load == NULL ||
-        cuts->closed == NULL || cuts->open == NULL || !place(cuts, pool, options))
+    cuts->paces = weir__pool_take(pool, cuts->workers, sizeof cuts->paces[0]);
+    if (prefix == NULL || cuts->paces == NULL || cuts->ends == NULL || cuts->before == NULL ||
+        cuts->load == NULL || cuts->closed == NULL || cuts->open == NULL ||
+        !place(cuts, pool, options))
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < cuts->count; i++) prefix[i + 1] = prefix[i] + options->weights[i];
     cuts->prefix = prefix;
-    cuts->paces = options->worker_paces;
-    for (uint32_t w = 0; w < workers; w++) cuts->open[0] += 1 / weir__cuts_pace(cuts, w);
+    for (uint32_t w = 0; w < workers; w++) {
+        cuts->paces[w] = options->worker_paces != NULL ? options->worker_paces[w] : 1;
+        cuts->open[0] += 1 / cuts->paces[w];
+    }
     return WEIR_OK;
 }
 
@@ -76,7 +80,7 @@ static bool widen(struct weir__cuts *cuts) {
     if (cuts->ends[part] >= most) return false;
     cuts->ends[part] = last ? most : cuts->ends[part] + 1;
     cuts->moves++;
-    double pace = weir__cuts_pace(cuts, worker);
+    double pace = cuts->paces[worker];
     double load =
         cuts->before[part] + (cuts->prefix[cuts->ends[part]] - cuts->prefix[begin]) * pace;
     if (too_heavy(cuts, load)) return false;
@@ -134,8 +138,8 @@ double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *si
     for (uint32_t w = 0; w < cuts->workers; w++) load[w] = 0;
     for (uint32_t k = 0, begin = 0; k < cuts->parts; begin += sizes[k++]) {
         double *sum = &load[cuts->worker[k]];
-        *sum += (cuts->prefix[begin + sizes[k]] - cuts->prefix[begin]) *
-                weir__cuts_pace(cuts, cuts->worker[k]);
+        *sum +=
+            (cuts->prefix[begin + sizes[k]] - cuts->prefix[begin]) * cuts->paces[cuts->worker[k]];
         if (*sum > largest) largest = *sum;
     }
     return largest;
