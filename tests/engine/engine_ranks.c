@@ -90,7 +90,7 @@ static int read_gradients(struct engine_rank *rank, struct weir_pipe *pipe) {
 static void spoil_foreign_rows(struct engine_rank *rank, const struct weir_pipe *pipe,
                                struct engine_batch *batch) {
     for (uint32_t i = 0; i < rank->options.input_count; i++) {
-        size_t row = batch->input_bytes[i] / (size_t)batch->rows;
+        size_t row = pipe->setup.options.inputs[i].rows_factor * pipe->setup.input_row_bytes[i];
         int64_t first, count;
         weir_pipe_input_rows(pipe, i, batch->rows, &first, &count);
         memset(batch->inputs[i], 0xFF, (size_t)first * row);

@@ -275,11 +275,10 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
     if (step->scale == NULL || step->gradients == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale); /* its own are the first */
     int status = fill_step(step, profile, net, weir_net_micro_batches(net), faults);
-    if (status == WEIR_OK)
-        status = find_paces(profile, step->table->worker_count, weir__replicas(&net->pipe),
-                            &step->paces, faults);
-    for (uint32_t s = 0; status == WEIR_OK && s < net->stages; s++)
-        step->gradients[s] = step->stages->list[s].gradients;
+    if (status != WEIR_OK) return status;
+    status = find_paces(profile, step->table->worker_count, weir__replicas(&net->pipe),
+                        &step->paces, faults);
+    for (uint32_t s = 0; s < net->stages; s++) step->gradients[s] = step->stages->list[s].gradients;
     weir_net_shared(net, &step->shared);
     step->shared.gradient_bytes = step->gradients;
     if (weir__gradient_groups(&net->pipe) > 1) step->options.shared = &step->shared;

@@ -68,12 +68,13 @@ static int share_level(struct ranks *ranks) {
     uint32_t *all = weir__acquire(NULL, count, sizeof *all);
     if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = find_level(ranks->of.faults, &all[ranks->world.rank]);
-    if (status == WEIR_OK) status = ranks_gather(ranks, all, count * sizeof *all);
+    if (status != WEIR_OK) goto out;
+    if ((status = ranks_gather(ranks, all, count * sizeof *all)) != WEIR_OK) goto out;
     least = all[0];
     for (uint32_t r = 1; r < count; r++) least = all[r] < least ? all[r] : least;
+    if (ranks->of.pipe->level == NULL) ranks->of.pipe->level = name_level(&ranks->of, least);
+out:
     weir__release(NULL, all, count, sizeof *all);
-    if (status == WEIR_OK && ranks->of.pipe->level == NULL)
-        ranks->of.pipe->level = name_level(&ranks->of, least);
     return status;
 }
 

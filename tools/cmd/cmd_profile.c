@@ -114,7 +114,7 @@ static void print_ranks(FILE *to, const struct weir_profile *profile) {
 /* ---- the command ---- */
 
 /* A run of `weir profile`. */
-struct measuring {
+struct profiling {
     const struct profile_values *values;
     const struct args *args;
     struct people people;
@@ -135,7 +135,7 @@ fail:
     return status;
 }
 
-static int profile_model(struct measuring *m, const struct weir_model *model) {
+static int profile_model(struct profiling *m, const struct weir_model *model) {
     const struct profile_values *values = m->values;
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir_profile *profile = NULL;
@@ -160,7 +160,7 @@ static int profile_model(struct measuring *m, const struct weir_model *model) {
     return status;
 }
 
-static int run(struct measuring *m, const struct ranks_command *of, struct weir_model **model) {
+static int run(struct profiling *m, const struct ranks_command *of, struct weir_model **model) {
     int status = ranks_join(&m->ranks, of);
     if (status != WEIR_OK) return status;
     bool listed = strcmp(of->pipe->bind, "auto") != 0 && strcmp(of->pipe->bind, "none") != 0;
@@ -193,7 +193,7 @@ int cmd_profile(int argc, char **argv) {
     if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
     const struct path_use out = {"out", values.out, PATH_TEXT};
     path_uses_check_own(&out, 1, &values.model, &values.pipe, &faults);
-    struct measuring m = {.values = &values, .args = &args, .faults = &faults, .error = &error};
+    struct profiling m = {.values = &values, .args = &args, .faults = &faults, .error = &error};
     people_init(&m.people, output_is_standard(values.out));
     const struct ranks_command of = {.command = &command,
                                      .unit = "layer",

@@ -78,6 +78,7 @@ static int share_slowest(struct weir__profile_state *profile, const struct weir_
     uint32_t layers = profile->shown.costs.layer_count;
     const struct weir_allocator *allocator = profile->pool.allocator;
     size_t bytes = sizeof(struct slowest) + layers * sizeof(struct times);
+    assert(rank < world->rank_count);
     char *room = weir__acquire(allocator, bytes, 1);
     int status = room != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
     status = weir__world_agree(world, status, 0, "times", faults);
@@ -119,6 +120,7 @@ int weir__profile_take_ranks(struct weir__profile_state *profile, uint32_t count
 static uint32_t take_reports(struct weir__profile_state *profile, const struct report *reports,
                              uint32_t count, double *paces, struct weir_profile_rank *ranks) {
     uint32_t slowest = 0;
+    assert(count > 0 && paces != NULL && ranks != NULL);
     profile->shown.spread = 0;
     for (uint32_t r = 0; r < count; r++) {
         if (reports[r].seconds > reports[slowest].seconds) slowest = r;
@@ -145,29 +147,36 @@ static int join(struct weir__profile_state *profile, const struct weir_world *wo
                          faults);
 }
 
+/* Of what all ranks' times are to be of. */
+static uint64_t digest_of(const struct weir_profile *shown) {
+    const uint64_t numbers[] = {shown->model, (uint64_t)shown->rows, shown->threads,
+                                (uint64_t)shown->dtype, shown->infer_only};
+    uint64_t digest = weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
+    digest = weir__hash(digest, shown->device, strlen(shown->device));
+    return weir__hash(digest, shown->libraries, strlen(shown->libraries));
+}
+
+static int agree(const struct weir_world *world, int status, uint64_t digest,
+                 struct weir_faults *faults) {
+    return weir__world_agree(world, status, digest,
+                             "models, rows, threads, kinds of devices, libraries or levels: give "
+                             "all the same options",
+                             faults);
+}
+
 int weir__profile_join(struct weir__profile_state *profile, const struct weir_world *world,
                        int status, struct weir_faults *faults) {
-    struct report *reports = NULL;
-    const struct weir_allocator *allocator = NULL;
-    uint64_t digest = WEIR__HASH_BEGIN;
-    if (status == WEIR_OK) {
-        const struct weir_profile *shown = &profile->shown;
-        const uint64_t numbers[] = {shown->model, (uint64_t)shown->rows, shown->threads,
-                                    (uint64_t)shown->dtype, shown->infer_only};
-        digest = weir__hash(digest, numbers, sizeof numbers);
-        digest = weir__hash(digest, shown->device, strlen(shown->device));
-        digest = weir__hash(digest, shown->libraries, strlen(shown->libraries));
-        allocator = profile->pool.allocator;
-        reports = weir__acquire(allocator, world->rank_count, sizeof *reports);
-        if (reports == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-    }
-    status = weir__world_agree(world, status, digest,
-                               "models, rows, threads, kinds of devices, libraries or levels: give "
-                               "all the same options",
-                               faults);
-    if (status == WEIR_OK) status = join(profile, world, reports, faults);
+    assert(world->rank < world->rank_count);
+    if (status != WEIR_OK) return agree(world, status, 0, faults);
+    const struct weir_allocator *allocator = profile->pool.allocator;
+    struct report *reports = weir__acquire(allocator, world->rank_count, sizeof *reports);
+    int joined = reports != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    joined = agree(world, joined, digest_of(&profile->shown), faults);
+    if (joined != WEIR_OK) goto out;
+    joined = join(profile, world, reports, faults);
+out:
     weir__release(allocator, reports, world->rank_count, sizeof *reports);
-    return status;
+    return joined;
 }
 
 /* ---- which GPU ---- */
@@ -175,6 +184,7 @@ int weir__profile_join(struct weir__profile_state *profile, const struct weir_wo
 void weir__profile_own_gpu(const struct weir_world *world, char name[24]) {
     struct weir__gpus gpus;
     uint32_t number = 0;
+    assert(world->host_rank < world->rank_count);
     if (weir__gpus_survey(&gpus, NULL) == WEIR_OK && world->host_count > 0)
         number = (uint32_t)((uint64_t)world->host_rank * gpus.count / world->host_count);
     snprintf(name, 24, "cuda:%u", number);

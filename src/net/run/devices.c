@@ -47,6 +47,7 @@ int weir__net_fill_threads(const struct weir_net_options *options, struct weir_n
                            struct weir_faults *faults) {
     const struct weir_world *world = options->pipe.world;
     uint32_t cores, workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
+    assert(options != NULL && filled != NULL);
     *filled = *options;
     if (!weir__is_sized(world) || world->rank >= world->rank_count) return WEIR_OK;
     int status = weir__world_cores(world, options->pipe.allocator, faults, &cores);
