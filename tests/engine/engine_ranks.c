@@ -93,6 +93,7 @@ static void spoil_foreign_rows(struct engine_rank *rank, const struct weir_pipe 
         size_t row = pipe->setup.options.inputs[i].rows_factor * pipe->setup.input_row_bytes[i];
         int64_t first, count;
         weir_pipe_input_rows(pipe, i, batch->rows, &first, &count);
+        if (rank->options.inputs[i].replicated) row = 0; /* for all rows */
         memset(batch->inputs[i], 0xFF, (size_t)first * row);
         memset((char *)batch->inputs[i] + (size_t)(first + count) * row, 0xFF,
                (size_t)(batch->rows - first - count) * row);

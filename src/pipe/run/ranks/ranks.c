@@ -178,6 +178,8 @@ void weir_pipe_input_rows(const struct weir_pipe *pipe, uint32_t input, int64_t 
     const struct weir__row_plan *plan = pipe->prepared[0];
     *first = *count = 0;
     if (!weir__is_here(pipe, plan->stage_worker[options->inputs[input].stage])) return;
+    *count = rows;
+    if (options->inputs[input].replicated) return;
     struct weir__groups groups = weir__groups_of(options, weir__replica(options), rows);
     *first = weir__chunk_first(rows, options->chunks, groups.first);
     *count = weir__chunk_first(rows, options->chunks, groups.first + groups.count) - *first;
