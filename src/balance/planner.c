@@ -53,7 +53,10 @@ static uint32_t sharing_most(const struct weir_planner_options *options) {
 static bool take_room(struct weir_planner *planner) {
     struct weir__pool *pool = &planner->pool;
     size_t stages = planner->stages_most, workers = planner->options->workers;
-    planner->weights = weir__pool_take(pool, planner->options->costs->layer_count, sizeof(double));
+    bool differ = planner->options->worker_costs != NULL || planner->options->costs->rank_count > 0;
+    size_t sets = differ ? workers : 1;
+    planner->weights =
+        weir__pool_take(pool, sets * planner->options->costs->layer_count, sizeof(double));
     planner->sizes = weir__pool_take(pool, stages, sizeof(uint32_t));
     planner->modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
     planner->table_modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
@@ -67,6 +70,10 @@ static bool take_room(struct weir_planner *planner) {
     planner->paces = weir__pool_take(pool, planner->replicas * workers, sizeof(double));
     planner->pace_least = weir__pool_take(pool, workers, sizeof(double));
     planner->pace_most = weir__pool_take(pool, workers, sizeof(double));
+    planner->cut_costs = NULL;
+    if (differ &&
+        (planner->cut_costs = weir__pool_take(pool, workers, sizeof planner->cut_costs[0])) == NULL)
+        return false;
     return planner->weights != NULL && planner->sizes != NULL && planner->modes != NULL &&
            planner->table_modes != NULL && planner->saved != NULL && planner->kept != NULL &&
            planner->lasting != NULL && planner->largest != NULL && planner->no_backward != NULL &&
@@ -84,6 +91,12 @@ static int find_paces(struct weir_planner *planner) {
         double *least = &planner->pace_least[w % workers], *most = &planner->pace_most[w % workers];
         *least = w < workers || pace < *least ? pace : *least;
         *most = w < workers || pace > *most ? pace : *most;
+    }
+    for (uint32_t w = 0; status == WEIR_OK && planner->cut_costs != NULL && w < workers; w++) {
+        const struct weir_worker_cost *given = planner->options->worker_costs;
+        struct weir_worker_cost own = given != NULL ? given[w] : (struct weir_worker_cost){0, 1};
+        planner->cut_costs[w] =
+            (struct weir_worker_cost){own.kind, weir__pace(&own) * planner->pace_most[w]};
     }
     return status;
 }
@@ -223,6 +236,21 @@ static void check_chunks(const struct weir_planner_options *options, struct weir
     if (none) weir_faults_add(faults, "no micro-batch: ask for 1 or more");
 }
 
+/* All costs have each worker's kind. */
+static void check_workers(const struct weir_planner_options *options, struct weir_faults *faults) {
+    for (uint32_t w = 0; options->worker_costs != NULL && w < options->workers; w++) {
+        const struct weir_worker_cost *worker = &options->worker_costs[w];
+        bool valid = weir__worker_cost_is_valid(options->costs, worker);
+        for (uint32_t i = 0; i < options->other_count; i++)
+            valid = valid && weir__worker_cost_is_valid(options->others[i].costs, worker);
+        if (!valid)
+            weir_faults_add(faults,
+                            "worker %u: no costs of its kind, number %u, for all layers, or a pace "
+                            "of %g: give them, and a pace of 0 or more",
+                            w, worker->kind, worker->pace);
+    }
+}
+
 static bool are_sound(const struct weir_planner_options *options) {
     bool sound = weir__is_sized(options) && options->costs != NULL &&
                  options->other_count <= WEIR_PLANNER_OTHERS_MOST &&
@@ -252,6 +280,7 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
                         replicas, weir__s(replicas));
     check_paces(options, replicas, &own);
     check_chunks(options, &own);
+    if (own.count == 0) check_workers(options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
     weir_faults_clean_up(&own);

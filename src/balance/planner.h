@@ -71,12 +71,13 @@ struct weir_planner {
     uint32_t shape_count;
     struct weir__point *points;
     uint32_t point_count, point_capacity;
-    double *weights;             /**< [layers] */
+    double *weights;             /**< [layers], or [worker * layers + layer] where workers differ */
     uint32_t *sizes;             /**< [stages_most]: room for a partition */
     enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
     bool late;                   /**< recompute of the coming tries */
     uint32_t replicas;
     double *paces;                      /**< [replicas * workers] */
+    struct weir_worker_cost *cut_costs; /**< [workers]: kinds, and paces with the ranks'; or NULL */
     double *pace_least, *pace_most;     /**< [workers]: over replicas */
     struct weir_shared_costs shared;    /**< for the simulator */
     uint64_t *saved, *kept, *gradients; /**< [stages_most]: for it too */

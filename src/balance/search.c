@@ -21,18 +21,12 @@ static bool is_valid(const struct weir_partition_options *options) {
     if (!weir__is_sized(options) || options->weights == NULL || options->parts < 1 ||
         options->parts > options->count || options->workers > options->parts)
         return false;
-    uint32_t workers = options->workers == 0 ? options->parts : options->workers;
+    uint32_t workers = weir__part_workers(options), sets = options->by_worker ? workers : 1;
     for (uint32_t k = 0; options->stage_workers != NULL && k < options->parts; k++)
         if (options->stage_workers[k] >= workers) return false;
-    for (uint32_t i = 0; i < options->count; i++)
+    for (size_t i = 0; i < (size_t)sets * options->count; i++)
         if (!(options->weights[i] >= 0) || isinf(options->weights[i])) return false;
-    for (uint32_t w = 0; options->worker_paces != NULL && w < workers; w++)
-        if (!(options->worker_paces[w] > 0) || isinf(options->worker_paces[w])) return false;
     return true;
-}
-
-static uint32_t workers_of(const struct weir_partition_options *options) {
-    return options->workers == 0 ? options->parts : options->workers;
 }
 
 static uint64_t budget_of(const struct weir_partition_options *options) {
@@ -114,9 +108,9 @@ static double heaviest_score(void *context, const uint32_t *sizes) {
     assert(heaviest->load != NULL);
     const struct weir__cuts *cuts = heaviest->cuts;
     double largest = weir__partition_largest(cuts, sizes, heaviest->load), squares = 0;
-    double all = cuts->prefix[cuts->count];
+    double all = cuts->least[cuts->count];
     for (uint32_t w = 0; w < cuts->workers; w++) squares += heaviest->load[w] * heaviest->load[w];
-    return all > 0 ? largest + 1e-9 * squares / all : 0;
+    return all > 0 ? largest + 1e-9 * squares / all : largest;
 }
 
 /** Goes on from `sizes` with whatever is better, until there is nothing or the budget is spent. */
@@ -141,11 +135,11 @@ static bool is_shared(const struct weir__cuts *cuts) {
 
 static int partition_shared(const struct weir_partition_options *options, uint32_t *sizes,
                             struct weir_partition_result *result) {
-    assert(budget_of(options) > 0 && workers_of(options) <= options->parts);
+    assert(budget_of(options) > 0 && weir__part_workers(options) <= options->parts);
     struct weir__pool pool;
     struct weir__cuts cuts;
     weir__pool_init(&pool, options->allocator);
-    double *load = weir__pool_take(&pool, workers_of(options), sizeof *load);
+    double *load = weir__pool_take(&pool, weir__part_workers(options), sizeof *load);
     struct heaviest heaviest = {&cuts, load};
     struct descent descent = {.score = heaviest_score,
                               .context = &heaviest,
@@ -153,7 +147,7 @@ static int partition_shared(const struct weir_partition_options *options, uint32
                               .sizes = sizes,
                               .left = budget_of(options)};
     int status = load == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                              : weir__cuts_init(&cuts, &pool, options, workers_of(options));
+                              : weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK || !is_shared(&cuts)) goto out;
     descend(&descent);
     result->looked = (uint32_t)descent.asked;
@@ -164,46 +158,13 @@ out:
     return status;
 }
 
-static uint32_t worker_of(const struct weir_partition_options *options, uint32_t part) {
-    assert(part < options->parts);
-    if (options->stage_workers != NULL) return options->stage_workers[part];
-    return weir_placement_worker(options->placement, workers_of(options), part);
-}
-
-/* What would be best had each part a worker of its own, with its worker's pace. */
-static int partition_parts(const struct weir_partition_options *options, uint32_t *sizes) {
-    double *paces = NULL;
-    if (options->worker_paces != NULL &&
-        (paces = weir__acquire(options->allocator, options->parts, sizeof *paces)) == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t k = 0; paces != NULL && k < options->parts; k++)
-        paces[k] = options->worker_paces[worker_of(options, k)];
-    int status = weir__block_partition(options->allocator, options->weights, options->count,
-                                       options->parts, paces, sizes);
-    weir__release(options->allocator, paces, options->parts, sizeof *paces);
-    return status;
-}
-
-static double heaviest_part(const struct weir_partition_options *options, const uint32_t *sizes) {
-    assert(options->parts >= 1 && options->parts <= options->count);
-    double largest = 0, prefix = 0, begin = 0;
-    for (uint32_t k = 0, i = 0; k < options->parts; k++, begin = prefix) {
-        for (uint32_t end = i + sizes[k]; i < end; i++) prefix += options->weights[i];
-        double pace =
-            options->worker_paces != NULL ? options->worker_paces[worker_of(options, k)] : 1;
-        if ((prefix - begin) * pace > largest) largest = (prefix - begin) * pace;
-    }
-    return largest;
-}
-
 int weir_partition(const struct weir_partition_options *options, uint32_t *sizes,
                    struct weir_partition_result *result) {
     struct weir_partition_result own = {.exact = true};
     if (!is_valid(options)) return WEIR_ERR_ARGUMENT;
-    int status = partition_parts(options, sizes);
+    int status = weir__block_partition(options, sizes, &own.largest);
     if (status != WEIR_OK) return status;
-    own.largest = heaviest_part(options, sizes);
-    bool shared = workers_of(options) < options->parts || options->stage_workers != NULL;
+    bool shared = weir__part_workers(options) < options->parts || options->stage_workers != NULL;
     if (shared && (status = partition_shared(options, sizes, &own)) != WEIR_OK) return status;
     if (result != NULL) *result = own;
     return WEIR_OK;
@@ -218,8 +179,9 @@ int weir_partition_each(const struct weir_partition_options *options, double lar
     struct weir__cuts cuts;
     weir__pool_init(&pool, options->allocator);
     uint32_t *sizes = weir__pool_take(&pool, options->parts, sizeof *sizes);
-    int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                               : weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    int status = sizes == NULL
+                     ? WEIR_ERR_OUT_OF_MEMORY
+                     : weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK) goto out;
     cuts.bound = largest;
     while (status == WEIR_OK && weir__cuts_next(&cuts, UINT64_MAX)) {
@@ -263,7 +225,7 @@ static int search_downhill(const struct weir_partition_options *options,
                               .sizes = sizes,
                               .left = budget_of(options)};
     weir__pool_init(&pool, options->allocator);
-    int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    int status = weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK) goto out;
     descend(&descent);
     result->score = descent.best;

@@ -104,7 +104,7 @@ static void test_tokens_are_judged_in_their_order(void) {
     /* of several files in a folder those count that names mark */
     data_make_tokens(folder, "a_val.bin", 20, 3, 2);
     CLI_CODE(&run, 0, "eval --load %s/w --data %s" PLACE, folder, folder);
-    CHECK_CONTAINS(run.output, " nats/token (");
+    CHECK_CONTAINS(run.output, " nats/token, perplexity ");
     CHECK_CONTAINS(run.output, " over 16 tokens, ");
 }
 

@@ -25,7 +25,7 @@ static const char *make(void) {
     EXPECT(cli_do(folder,
                   "mkdir model && echo '%s' > model/config.json && "
                   "echo '{\"temperature\": 0.5}' > model/generation_config.json && "
-                  "echo tokens > model/tokenizer.json && echo card > "
+                  "echo tokens > model/special_tokens_map.json && echo card > "
                   "model/README.md && seq 1 300 > text",
                   CONFIG));
     cli_run_in(folder, &run, "init --model model --out w --seed 3");
@@ -46,8 +46,9 @@ static void test_a_checkpoint_becomes_a_folder(void) {
                 "train --model model --data text --context 24 --batch 4 --steps 2 --eval-batches 1 "
                 "--sample 0 --bind none --threads-per-stage 1 --save saved");
     CLI_CODE_IN(folder, &run, 0, "export --model model --load saved --format hf --out out/");
-    EXPECT(cli_do(folder, "for f in config generation_config tokenizer; do cmp model/$f.json "
-                          "out/$f.json || exit 1; done; [ $(ls out | wc -l) = 4 ]"));
+    EXPECT(cli_do(folder,
+                  "for f in config generation_config special_tokens_map; do cmp model/$f.json "
+                  "out/$f.json || exit 1; done; [ $(ls out | wc -l) = 4 ]"));
     CLI_CODE_IN(folder, &run, 0, "eval --model model --load saved " EVAL "a");
     CLI_CODE_IN(folder, &run, 0, "eval --model out --load out " EVAL "b");
     same_loss(folder, "a", "b");

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS = 12, STAGES = 4, LARGE = 512 };
+enum { LAYERS = 12, STAGES = 4, WEIGHTS = STAGES * LAYERS, LARGE = 512 };
 
 /* ---- brute force ---- */
 
@@ -31,10 +31,10 @@ static double load_of(const struct weir_partition_options *options, const uint32
         uint32_t at = k % workers;
         bool back = options->placement == WEIR_PLACEMENT_V && k / workers % 2 == 1;
         const uint32_t *own = options->stage_workers;
-        double *load = &loads[own != NULL ? own[k] : back ? workers - 1 - at : at];
-        double pace = options->worker_paces != NULL ? options->worker_paces[load - loads] : 1;
-        for (uint32_t i = 0; i < sizes[k]; i++) *load += options->weights[layer++] * pace;
-        if (*load > largest) largest = *load;
+        uint32_t worker = own != NULL ? own[k] : back ? workers - 1 - at : at;
+        const double *weights = &options->weights[options->by_worker ? worker * options->count : 0];
+        for (uint32_t i = 0; i < sizes[k]; i++) loads[worker] += weights[layer++];
+        if (loads[worker] > largest) largest = loads[worker];
     }
     return largest;
 }
@@ -81,13 +81,6 @@ static const uint32_t *workers_at_random(const struct weir_partition_options *op
     return workers;
 }
 
-/* As exact as the weights. */
-static const double *paces_at_random(void) {
-    static double paces[STAGES];
-    for (uint32_t w = 0; w < STAGES; w++) paces[w] = 0.25 * (double)(1u << test_random_below(4));
-    return paces;
-}
-
 static struct weir_partition_options random_list(double *weights) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     options.allocator = test_allocator();
@@ -99,9 +92,9 @@ static struct weir_partition_options random_list(double *weights) {
     options.placement = test_random_below(2) == 0 ? WEIR_PLACEMENT_LOOP : WEIR_PLACEMENT_V;
     if (options.workers > 0 && test_random_below(3) == 0)
         options.stage_workers = workers_at_random(&options);
-    if (test_random_below(3) == 0) options.worker_paces = paces_at_random();
     uint64_t range = 1 + test_random_below(20);
-    for (uint32_t i = 0; i < options.count; i++) weights[i] = (double)test_random_below(range);
+    options.by_worker = test_random_below(3) == 0; /* each has weights of its own */
+    for (uint32_t i = 0; i < WEIGHTS; i++) weights[i] = (double)test_random_below(range);
     return options;
 }
 
@@ -112,6 +105,19 @@ static void check_sizes(const struct weir_partition_options *options, const uint
         sum += sizes[k];
     }
     EXPECT_EQ_UINT(sum, options->count);
+}
+
+/* The first two workers are rank 0's. */
+static void test_a_worker_has_its_ranks_pace(void) {
+    const double paces[] = {1, 0.5};
+    struct weir_layer_costs costs = {.rank_count = 2, .rank_paces = paces};
+    double found[4];
+    CHECK_OK(weir_worker_paces(&costs, 4, found));
+    for (uint32_t w = 0; w < 4; w++) EXPECT_NEAR(found[w], paces[w / 2], 0);
+    EXPECT_STATUS(weir_worker_paces(&costs, 1, found), WEIR_ERR_ARGUMENT);
+    costs.rank_count = 0;
+    CHECK_OK(weir_worker_paces(&costs, 4, found));
+    EXPECT_NEAR(found[3], 1, 0);
 }
 
 /* ---- partitions ---- */
@@ -145,36 +151,6 @@ static void test_among_equals_later_parts_are_large(void) {
     expect_cut((const double[]){1, 0, 1, 0, 0, 1}, 6, (const uint32_t[]){1, 2, 3}, 3);
 }
 
-static void test_a_worker_twice_as_fast_has_twice_as_much(void) {
-    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
-    double weights[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    uint32_t sizes[3];
-    options.allocator = test_allocator();
-    options.weights = weights;
-    options.count = 9;
-    options.parts = 2;
-    options.worker_paces = (const double[]){1, 0.5};
-    CHECK_OK(weir_partition(&options, sizes, NULL));
-    EXPECT_EQ_UINT(sizes[0], 3);
-    options.parts = 3; /* the first and the last on the slow one */
-    options.workers = 2;
-    CHECK_OK(weir_partition(&options, sizes, NULL));
-    EXPECT_EQ_UINT(sizes[0] + sizes[2], 3);
-}
-
-/* The first two workers are rank 0's. */
-static void test_a_worker_has_its_ranks_pace(void) {
-    const double paces[] = {1, 0.5};
-    struct weir_layer_costs costs = {.rank_count = 2, .rank_paces = paces};
-    double found[4];
-    CHECK_OK(weir_worker_paces(&costs, 4, found));
-    for (uint32_t w = 0; w < 4; w++) EXPECT_NEAR(found[w], paces[w / 2], 0);
-    EXPECT_STATUS(weir_worker_paces(&costs, 1, found), WEIR_ERR_ARGUMENT);
-    costs.rank_count = 0;
-    CHECK_OK(weir_worker_paces(&costs, 4, found));
-    EXPECT_NEAR(found[3], 1, 0);
-}
-
 static void test_weights_that_are_none_are_refused(void) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     uint32_t sizes[2];
@@ -183,10 +159,6 @@ static void test_weights_that_are_none_are_refused(void) {
         options.weights = (const double[]){1, bad[i]};
         options.count = options.parts = 2;
         EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
-        options.weights = (const double[]){1, 1};
-        options.worker_paces = (const double[]){1, bad[i]};
-        EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
-        options.worker_paces = NULL;
     }
     options.weights = (const double[]){1, 1};
     CHECK_OK(weir_partition(&options, sizes, NULL));
@@ -199,7 +171,7 @@ static void test_weights_that_are_none_are_refused(void) {
 
 // BA-1
 static void test_no_partition_has_a_lighter_heaviest_worker(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     uint32_t sizes[LAYERS];
     for (int trial = 0; trial < 2000 && !test_has_failed(); trial++) {
         struct weir_partition_options options = random_list(weights);
@@ -242,7 +214,7 @@ static int stop_at_once(void *context, const uint32_t *sizes, double largest) {
 }
 
 static void test_all_partitions_up_to_a_weight_are_visited_once(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     for (int trial = 0; trial < 1000 && !test_has_failed(); trial++) {
         struct weir_partition_options options = random_list(weights);
         double limit = trial % 4 == 0 ? HUGE_VAL : (double)test_random_below(80);
@@ -258,7 +230,7 @@ static void test_all_partitions_up_to_a_weight_are_visited_once(void) {
 }
 
 static void test_no_partition_has_a_better_score(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     uint32_t sizes[LAYERS];
     for (int trial = 0; trial < 1000 && !test_has_failed(); trial++) {
         struct weir_partition_options options = random_list(weights);
@@ -316,7 +288,7 @@ static double impossible(void *context, const uint32_t *sizes) {
 }
 
 static void test_where_nothing_fits_that_is_said(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     uint32_t sizes[LAYERS];
     struct weir_partition_options options = random_list(weights);
     EXPECT_STATUS(weir_partition_search(&options, impossible, NULL, sizes, NULL),
@@ -465,6 +437,45 @@ static void test_a_stage_costs_its_layers_but_for_its_ends(void) {
     weir_stage_costs_destroy(stages);
 }
 
+/* The second kind takes three times as long and keeps twice as much; a worker of it that is half as
+ * fast six times as long. */
+static void test_a_stage_costs_what_it_does_on_its_worker(void) {
+    struct weir_layer_cost layers[6], slower[6];
+    struct weir_layer_costs costs = six_layers(layers), other = six_layers(slower);
+    const struct weir_worker_cost workers[] = {{0, 0}, {1, 1}, {1, 2}}, none = {2, 1};
+    static const uint32_t sizes[] = {1, 3, 2};
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    struct weir_stage_costs *stages, *alone;
+    double weights[18];
+    for (uint32_t i = 0; i < 6; i++) {
+        for (int k = 0; k < WEIR_KIND_COUNT; k++) slower[i].seconds[k] *= 3;
+        slower[i].saved *= 2;
+    }
+    costs.other = &other;
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &stages));
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &alone));
+    CHECK_OK(weir_stage_costs_fill(alone, sizes, 3));
+    CHECK_OK(weir_stage_costs_fill_on(stages, sizes, 3, workers, (const uint32_t[]){2, 0, 1}));
+    double task = costs.task_seconds;
+    const enum weir_kind f = WEIR_KIND_F;
+    EXPECT_NEAR(stages->list[0].seconds[f], 2 * (3 * (alone->list[0].seconds[f] - task) + task), 0);
+    EXPECT_EQ_BYTES(&stages->list[1], &alone->list[1], sizeof alone->list[1]);
+    EXPECT_NEAR(stages->list[2].seconds[f], 3 * (alone->list[2].seconds[f] - task) + task, 0);
+    EXPECT(stages->list[2].saved > alone->list[2].saved);
+    CHECK_OK(weir_worker_weights(&costs, workers, 3, &by, weights));
+    for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(weights[12 + i], 2 * weights[6 + i], 0);
+    by.by = WEIR_BALANCE_BY_SIZE;
+    CHECK_OK(weir_worker_weights(&costs, workers, 3, &by, weights));
+    for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(weights[12 + i], weights[6 + i], 0);
+    EXPECT(weights[7] > weights[1]);
+    EXPECT_STATUS(weir_worker_weights(&costs, &none, 1, &by, weights), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(
+        weir_stage_costs_fill_on(stages, (const uint32_t[]){6}, 1, &none, (const uint32_t[]){0}),
+        WEIR_ERR_ARGUMENT);
+    weir_stage_costs_destroy(alone);
+    weir_stage_costs_destroy(stages);
+}
+
 static void test_where_no_gradient_leaves_the_weight_part_does_all(void) {
     struct weir_layer_cost layers[6];
     struct weir_layer_costs costs = six_layers(layers);
@@ -581,12 +592,13 @@ static void test_skips_without_their_list_are_refused(void) {
 
 WEIR_TEST_SUITE(
     balance, TEST(blocks_are_cut_as_upstream_cuts_them), TEST(among_equals_later_parts_are_large),
-    TEST(a_worker_twice_as_fast_has_twice_as_much), TEST(a_worker_has_its_ranks_pace),
-    TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
+    TEST(a_worker_has_its_ranks_pace), TEST(weights_that_are_none_are_refused),
+    TEST(no_partition_has_a_lighter_heaviest_worker),
     TEST(all_partitions_up_to_a_weight_are_visited_once), TEST(no_partition_has_a_better_score),
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_in_few_steps), TEST(a_layer_weighs_its_time),
     TEST(a_layer_weighs_its_bytes), TEST(a_stage_costs_its_layers_but_for_its_ends),
+    TEST(a_stage_costs_what_it_does_on_its_worker),
     TEST(where_no_gradient_leaves_the_weight_part_does_all),
     TEST(a_skip_goes_to_each_stage_that_reads_it_once),
     TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone),

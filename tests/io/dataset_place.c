@@ -44,7 +44,7 @@ int dataset_open(struct dataset_place *place, const char *names, const char *eva
     static char paths[PATHS_MAX][512], eval_paths[PATHS_MAX][512]; /* outlive the data set */
     static const char *list[PATHS_MAX], *eval_list[PATHS_MAX];
     struct weir__dataset_options options = {
-        .paths = list, .eval_paths = eval_list, .whole = place->whole};
+        .paths = list, .eval_paths = eval_list, .whole = place->whole, .words = place->words};
     options.path_count = split(place, names, paths, list);
     options.eval_path_count = split(place, eval_names, eval_paths, eval_list);
     weir_faults_clean_up(&place->faults);

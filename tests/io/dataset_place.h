@@ -12,7 +12,8 @@ struct dataset_place {
     struct weir__io io; /**< the test's allocator, the table of io_faults.h, this error */
     struct weir_faults faults;
     struct weir__dataset *dataset;
-    bool whole; /**< opened as one that is held out as a whole */
+    bool whole;                     /**< opened as one that is held out as a whole */
+    const struct model_text *words; /**< of the model, or NULL */
 };
 
 void dataset_begin(struct dataset_place *place);

@@ -113,6 +113,9 @@ static void choose_batch(struct weir__op_shape *shape) {
     shape->plain = test_random_below(2) == 0;
     shape->momentum = test_random_below(3) == 0 ? -1 : 0.3;
     shape->eps = test_random_below(2) == 0 ? eps_for(shape->rows * shape->tokens) : 0.25;
+    if (shape->op != WEIR__OP_batch_norm_act) return;
+    shape->adds = test_random_below(2) == 0;
+    shape->activates = !shape->adds || test_random_below(2) == 0;
 }
 
 static void choose_attention(struct weir__op_shape *shape) {
@@ -148,6 +151,7 @@ static void choose_grouped(struct weir__op_shape *shape) {
     shape->rows = cached ? small_size() : between(1, 2);
     shape->tokens = cached ? 1 : any_size();
     shape->table = cached ? shape->rows + small_size() : 0;
+    shape->packed = !cached && test_random_below(3) == 0;
 }
 
 static void choose_dropout(struct weir__op_shape *shape) {
@@ -172,6 +176,8 @@ static void choose_image(struct weir__op_shape *shape) {
     case WEIR__OP_concat_grad_b: choose_concat(shape); break;
     case WEIR__OP_batch_norm:
     case WEIR__OP_batch_norm_sums:
+    case WEIR__OP_batch_norm_act:
+    case WEIR__OP_batch_norm_act_sums:
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_batch_norm_grad_weight:
     case WEIR__OP_batch_norm_statistics: choose_batch(shape); break;
@@ -213,6 +219,7 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_embedding_grad:
         shape->tokens = small_size();
         shape->width = shape->out;
+        shape->packed = test_random_below(3) == 0;
         break;
     case WEIR__OP_position_add:
     case WEIR__OP_position_grad:

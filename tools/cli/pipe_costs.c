@@ -142,7 +142,7 @@ static int place(const struct weir_net_options *net, struct weir_faults *faults,
     return status;
 }
 
-/* Of each worker the slowest replica's, for all have one cut. */
+/* Of all workers, of all replicas. */
 static int find_paces(const struct weir_profile *profile, uint32_t workers, uint32_t replicas,
                       double **paces, struct weir_faults *faults) {
     uint32_t all = workers * replicas;
@@ -157,11 +157,24 @@ static int find_paces(const struct weir_profile *profile, uint32_t workers, uint
     return status;
 }
 
-static int find_slowest(const struct weir_profile *profile, uint32_t workers, uint32_t replicas,
-                        double **paces, struct weir_faults *faults) {
-    int status = find_paces(profile, workers, replicas, paces, faults);
-    for (uint32_t w = workers; status == WEIR_OK && w < workers * replicas; w++)
-        if ((*paces)[w] > (*paces)[w % workers]) (*paces)[w % workers] = (*paces)[w];
+/* By time each worker's weights are its own, of its slowest replica: all have one cut. */
+static int weigh(const struct weir_profile *profile, const struct weir_net_options *net,
+                 const struct weir_balance_options *by, uint32_t workers, double *weights,
+                 struct weir_faults *faults) {
+    uint32_t all = workers * weir__replicas(&net->pipe);
+    if (by->by == WEIR_BALANCE_BY_SIZE) return weir_layer_weights(&profile->costs, by, weights);
+    struct weir_worker_cost *costs = calloc(workers, sizeof *costs);
+    double *paces = NULL;
+    int status = costs != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (status != WEIR_OK) goto out;
+    status = find_paces(profile, workers, weir__replicas(&net->pipe), &paces, faults);
+    if (status != WEIR_OK) goto out;
+    for (uint32_t w = 0; w < all; w++)
+        if (paces[w] > costs[w % workers].pace) costs[w % workers].pace = paces[w];
+    status = weir_worker_weights(&profile->costs, costs, workers, by, weights);
+out:
+    free(paces);
+    free(costs);
     return status;
 }
 
@@ -169,7 +182,8 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
                const struct placement *placement, uint32_t *sizes, struct weir_faults *faults) {
     struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
-    double *weights = calloc(profile->costs.layer_count, sizeof *weights), *paces = NULL;
+    size_t count = (size_t)profile->costs.layer_count * placement->workers;
+    double *weights = calloc(count, sizeof *weights);
     if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
     by.checkpoint = net->pipe.checkpoint;
@@ -178,19 +192,15 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     by.infer = net->pipe.infer_only;
     by.alive = placement->alive;
     options.weights = weights;
+    options.by_worker = !by_size && profile->costs.rank_count > 0;
     options.count = profile->costs.layer_count;
     options.parts = net->stages;
     options.workers = placement->workers;
     options.stage_workers = placement->of_stage;
-    int status = weir_layer_weights(&profile->costs, &by, weights);
-    if (status == WEIR_OK && !by_size)
-        status =
-            find_slowest(profile, placement->workers, weir__replicas(&net->pipe), &paces, faults);
+    int status = weigh(profile, net, &by, placement->workers, weights, faults);
     if (status != WEIR_OK) goto out;
-    options.worker_paces = paces;
     status = weir_partition(&options, sizes, NULL);
 out:
-    free(paces);
     free(weights);
     return status;
 }

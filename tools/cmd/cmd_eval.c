@@ -3,6 +3,7 @@
 #include "cmd/commands.h"
 #include "base/base.h"
 #include "cli/json_text.h"
+#include "cli/template_option.h"
 #include "cmd/forward.h"
 
 #include <inttypes.h>
@@ -20,13 +21,22 @@ static int visit(void *context, uint64_t first, uint32_t rows) {
     return task_evaluate(&f->task, f->net, first, rows, &e->tally, f->error);
 }
 
+/* What was judged: of text and tokens each target that is not ignored. */
+static double judged(const struct forward *f, const struct task_score *score) {
+    return f->task.metric == TASK_NATS ? score->weight : forward_units(f);
+}
+
+static double rate(const struct forward *f, const struct task_score *score) {
+    return f->seconds > 0.0 ? judged(f, score) / f->seconds : 0.0;
+}
+
 static void print(const struct forward *f, const struct task_score *score) {
     FILE *to = f->people.stream;
     char text[128];
     fprintf(to, "%s", task_score_text(&f->task, score, text));
     if (f->task.metric == TASK_NATS) fprintf(to, " (%.4f bits)", score->loss / log(2.0));
-    fprintf(to, " over %.0f %s, %.0f %s/s\n", forward_units(f), task_units(&f->task),
-            forward_rate(f), task_units(&f->task));
+    fprintf(to, " over %.0f %s, %.0f %s/s\n", judged(f, score), task_units(&f->task),
+            rate(f, score), task_units(&f->task));
     if (forward_stopped(f))
         fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " row%s\n", f->rows,
                 f->task.data->held_out_rows, weir__s(f->task.data->held_out_rows));
@@ -42,9 +52,9 @@ static int write_json(const struct forward *f, const struct task_score *score) {
         json_object_set_new(object, bits, json_text_real(score->loss / log(2.0)));
     task_score_json(&f->task, score, object);
     json_object_set_new(object, "rows", json_integer((json_int_t)f->rows));
-    json_object_set_new(object, task_units(&f->task), json_integer((json_int_t)forward_units(f)));
+    json_object_set_new(object, task_units(&f->task), json_integer((json_int_t)judged(f, score)));
     json_object_set_new(object, "seconds", json_text_real(f->seconds));
-    json_object_set_new(object, per_second, json_text_real(forward_rate(f)));
+    json_object_set_new(object, per_second, json_text_real(rate(f, score)));
     json_object_set_new(object, "interrupted", json_boolean(forward_stopped(f)));
     return json_text_save(f->values->json, object, f->error);
 }
@@ -75,17 +85,20 @@ static int run(struct eval *e) {
 }
 
 int cmd_eval(int argc, char **argv) {
+    static const struct arg_option own[] = {TEMPLATE_OPTION(offsetof(struct forward_values, form))};
     const struct arg_section sections[] = {
         {"Evaluation", forward_option_list, forward_option_count, 0},
+        {"Text", own, sizeof own / sizeof own[0], 0},
         {"Model", model_option_list, model_option_count, offsetof(struct forward_values, model)},
         {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct forward_values, pipe)}};
     const struct arg_command command = {
         "eval",
         "loss or accuracy of trained weights on a file",
-        "The loss over all rows, of text in nats and bits per byte; of classes the accuracy, of "
-        "masks the intersection over union. A rest of text that is shorter than a row is left out.",
+        "The loss over all rows, of text in nats and bits per byte or token; of classes the "
+        "accuracy, of masks the intersection over union. A rest of text that is shorter than a row "
+        "is left out, but where a tokenizer reads it.",
         sections,
-        3,
+        4,
         pipe_infer_refusals};
     struct forward_values values = {0};
     struct args args;

@@ -3,6 +3,7 @@
 #include "cmd/commands.h"
 #include "cli/interrupt.h"
 #include "cli/step_options.h"
+#include "cli/template_option.h"
 #include "cmd/train.h"
 
 #define AT(member) offsetof(struct train_values, member)
@@ -14,12 +15,14 @@ static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 
 static const struct arg_option run_options[] = {
     {"data", ARG_PATHS, AT(data),
-     "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, a "
-     ".npz, or a folder with such; default: the project's own text",
+     "text: any files and folders; conversations, for a --model with a tokenizer: .jsonl of "
+     "messages, or of prompt and completion; tokens: llm.c's .bin; images: two .npy or IDX files, "
+     "a .npz, or a folder with such; default: the project's own text",
      .value = "PATH..."},
     {"eval-data", ARG_PATHS, AT(eval_data),
      "what is held out; default: what names mark (test, val), else a tenth of --data",
      .value = "PATH..."},
+    TEMPLATE_OPTION(AT(form)),
     {"steps", ARG_U64, AT(steps), "in all, counted from the very beginning", .value = "N",
      .fallback = "400", .unit = "updates"},
     {"epochs", ARG_REAL, AT(epochs), "passes over the data, instead of --steps", .value = "X",
@@ -81,8 +84,14 @@ static const struct arg_option run_options[] = {
     {"json", ARG_TEXT, AT(json), "one object per update and a summary; - is stdout",
      .value = "FILE"},
     RANKS_OPTION_TIMES(AT(times)),
-    {"sample", ARG_U32, AT(sample), "text drawn from the model at the end", .value = "N",
-     .fallback = "400", .unit = "bytes", .most = 1048576},
+    {"sample", ARG_U32, AT(sample),
+     "text drawn from the model at the end, in bytes (default 400), or of a model with a tokenizer "
+     "in tokens (default 100)",
+     .value = "N", .most = 1048576},
+    {"sample-prompt", ARG_TEXTS, AT(sample_prompts),
+     "what the samples go on from, or answer where the data are conversations; then samples come "
+     "with every validation, too; several of them one after the other",
+     .value = "TEXT"},
 };
 
 static const struct arg_option optimizer_options[] = {

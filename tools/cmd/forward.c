@@ -23,7 +23,8 @@ const struct arg_option forward_option_list[] = {
      "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them",
      .value = "FILE"},
     {"data", ARG_PATHS, AT(data),
-     "text: any files and folders; tokens: llm.c's .bin; images: .npy or IDX files, or a folder "
+     "text: any files and folders; conversations, for a --model with a tokenizer: .jsonl; tokens: "
+     "llm.c's .bin; images: .npy or IDX files, or a folder "
      "with such, of which those count that names mark (test, val)",
      .value = "PATH..."},
     {"batch", ARG_U32, AT(batch), "at a time", .value = "N", .fallback = "32", .unit = "rows",
@@ -62,12 +63,15 @@ static void check_values(const struct forward *f) {
 }
 
 static int open_data(struct forward *f) {
-    struct weir__io io = {.error = f->error};
+    const struct forward_values *values = f->values;
+    bool folder = model_options_is_folder(&values->model);
+    struct task_text text = {folder ? values->model.model : NULL, values->form,
+                             args_given(f->args, "template")};
     struct weir__dataset_options options = {.paths = f->values->data.items,
                                             .path_count = f->values->data.count,
                                             .whole = true,
                                             .inputs = f->task.predicts};
-    return options.path_count > 0 ? weir__dataset_open(&io, &options, f->faults, &f->task.dataset)
+    return options.path_count > 0 ? task_open_data(&f->task, &text, &options, f->faults, f->error)
                                   : WEIR_ERR_CONFIG;
 }
 
@@ -206,7 +210,7 @@ bool forward_stopped(const struct forward *f) {
 }
 
 double forward_units(const struct forward *f) {
-    return (double)f->rows * (double)f->task.row_units;
+    return (double)f->rows * f->task.row_units;
 }
 
 double forward_rate(const struct forward *f) {

@@ -16,6 +16,7 @@ struct forward_values {
     struct arg_paths data;
     uint32_t batch;
     struct ranks_times times;
+    uint32_t form; /**< --template, of eval */
 };
 
 /** What runs through which weights, and the summary for programs; the model's options and the

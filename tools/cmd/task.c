@@ -6,9 +6,78 @@
 #include "cli/json_text.h"
 #include "cli/net_run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- data ---- */
+
+/* Conversations are nothing to a model of bytes. */
+static int check_conversations(const struct task_text *text,
+                               const struct weir__dataset_options *options,
+                               struct weir_faults *faults) {
+    for (uint32_t i = 0; i < options->path_count; i++) {
+        if (!weir__text_ends(options->paths[i], ".jsonl")) continue;
+        weir_faults_add(faults,
+                        "--data %.200s: conversations are read by the model's tokenizer: put its "
+                        "tokenizer.json into %.200s",
+                        options->paths[i], text->folder);
+        return WEIR_ERR_CONFIG;
+    }
+    return WEIR_OK;
+}
+
+static int choose_form(struct task *task, const struct task_text *text, const struct weir__io *io,
+                       struct weir_faults *faults) {
+    enum weir__data_kind kind = weir__dataset_kind(task->dataset);
+    if (kind == WEIR__DATA_CHATS)
+        return model_text_choose(io, text->folder, text->form, &task->words);
+    if (!text->form_given) return WEIR_OK;
+    weir_faults_add(faults, "--template means nothing without conversations (.jsonl) for a --model "
+                            "with a tokenizer: leave it away");
+    return WEIR_ERR_CONFIG;
+}
+
+/* A tokenizer or template that is not taken is refused like any other option. */
+static int refuse(struct weir_faults *faults, const struct weir_error *error, int status) {
+    if (status == WEIR_ERR_OUT_OF_MEMORY || error->message[0] == '\0') return status;
+    weir_faults_add(faults, "%s", error->message);
+    return WEIR_ERR_CONFIG;
+}
+
+static int check_predicts(const struct task *task, struct weir_faults *faults) {
+    enum weir__data_kind kind = weir__dataset_kind(task->dataset);
+    if (!task->predicts || (kind != WEIR__DATA_WORDS && kind != WEIR__DATA_CHATS)) return WEIR_OK;
+    weir_faults_add(faults, "--data is text, and outputs come for rows without padding: give "
+                            "tokens, a .npy file or llm.c's .bin (weir tokenize makes them)");
+    return WEIR_ERR_CONFIG;
+}
+
+int task_open_data(struct task *task, const struct task_text *text,
+                   struct weir__dataset_options *options, struct weir_faults *faults,
+                   struct weir_error *error) {
+    struct weir_error own = {.status = WEIR_OK};
+    struct weir__io io = {.error = &own};
+    bool has_words = text->folder != NULL && model_text_is(&io, text->folder);
+    int status = WEIR_OK;
+    if (has_words)
+        status = model_text_open(&io, text->folder, &task->words);
+    else if (text->folder != NULL)
+        status = check_conversations(text, options, faults);
+    if (status != WEIR_OK) return refuse(faults, &own, status);
+    options->words = has_words ? &task->words : NULL;
+    io.error = error;
+    status = weir__dataset_open(&io, options, faults, &task->dataset);
+    if (status != WEIR_OK) return status;
+    io.error = &own;
+    status = choose_form(task, text, &io, faults);
+    status = status != WEIR_OK ? refuse(faults, &own, status) : check_predicts(task, faults);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir__dataset_close(task->dataset); /* which cannot be bound */
+    task->dataset = NULL;
+    return status;
+}
 
 /* ---- the model's side ---- */
 
@@ -77,7 +146,8 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
     task->metric = metric_of(task, loss);
     if (task->predicts) task->target = task->input; /* a text's rows are read with successors */
     task->target_numbers = count_numbers(&task->target);
-    task->row_units = task->metric == TASK_NATS ? task->target_numbers : 1;
+    task->row_units = task->metric == TASK_NATS ? (double)task->target_numbers : 1.0;
+    if (task->data->row_tokens > 0) task->row_units = task->data->row_tokens;
     task->batch = batch;
     return WEIR_OK;
 }
@@ -111,6 +181,7 @@ int task_take_memory(struct task *task) {
 
 void task_clean_up(struct task *task) {
     weir__dataset_close(task->dataset);
+    model_text_close(&task->words);
     free(task->inputs);
     free(task->targets);
     free(task->outputs);
@@ -120,7 +191,9 @@ void task_clean_up(struct task *task) {
 const char *task_units(const struct task *task) {
     static const char *const names[] = {[WEIR__DATA_TEXT] = "bytes",
                                         [WEIR__DATA_TOKENS] = "tokens",
-                                        [WEIR__DATA_ARRAYS] = "samples"};
+                                        [WEIR__DATA_ARRAYS] = "samples",
+                                        [WEIR__DATA_WORDS] = "tokens",
+                                        [WEIR__DATA_CHATS] = "tokens"};
     return names[task->data->kind];
 }
 
@@ -197,7 +270,8 @@ int task_evaluate(struct task *task, struct weir_net *net, uint64_t first, uint3
 struct task_score task_score_of(const struct task_tally *tally) {
     struct task_score score = {.loss = tally->loss / tally->weight,
                                .accuracy = (double)tally->right / (double)tally->labels,
-                               .iou = (double)tally->both / (double)tally->either};
+                               .iou = (double)tally->both / (double)tally->either,
+                               .weight = tally->weight};
     if (tally->either == 0) score.iou = 1.0; /* no mask, and none found */
     return score;
 }
@@ -208,8 +282,10 @@ const char *task_score_text(const struct task *task, const struct task_score *sc
                             char text[128]) {
     switch (task->metric) {
     case TASK_NATS:
-        snprintf(text, 128, "%.4f nats/%s", score->loss,
-                 task->data->kind == WEIR__DATA_TEXT ? "byte" : "token");
+        if (task->data->kind == WEIR__DATA_TEXT)
+            snprintf(text, 128, "%.4f nats/byte", score->loss);
+        else
+            snprintf(text, 128, "%.4f nats/token, perplexity %.4g", score->loss, exp(score->loss));
         break;
     case TASK_ACCURACY:
         snprintf(text, 128, "loss %.4f, accuracy %.2f%%", score->loss, score->accuracy * 100.0);
@@ -224,6 +300,8 @@ const char *task_score_text(const struct task *task, const struct task_score *sc
 }
 
 void task_score_json(const struct task *task, const struct task_score *score, json_t *to) {
+    if (task->metric == TASK_NATS)
+        json_object_set_new(to, "perplexity", json_text_real(exp(score->loss)));
     if (task->metric == TASK_ACCURACY)
         json_object_set_new(to, "accuracy", json_text_real(score->accuracy));
     if (task->metric != TASK_IOU) return;

@@ -10,6 +10,7 @@
 
 #include "data/dataset.h"
 #include "cli/ranks.h"
+#include "text/model_text.h"
 #include "weir_net.h"
 
 #include <jansson.h>
@@ -26,14 +27,15 @@ enum task_metric {
 /** Zeroed; then come a data set (the caller's to open, closed with the task), the model, the
  * binding, memory, and rows. */
 struct task {
+    struct model_text words; /**< of a model with a tokenizer; else there is none in it */
     struct weir__dataset *dataset;
     const struct weir_model *model;
     const struct weir__dataset_facts *data;
     struct weir_tensor input, target, output; /**< one row each, in the dtypes of steps */
     int64_t classes;                          /**< the output's last dimension */
     uint64_t target_numbers;                  /**< of a row's target */
-    uint64_t row_units;                       /**< tokens of a row; 1 for samples */
-    uint64_t parameters;                      /**< the model's numbers */
+    double row_units;    /**< tokens of a row, without padding on average; 1 for samples */
+    uint64_t parameters; /**< the model's numbers */
     bool predicts; /**< set before the binding: outputs are wanted, and there are no targets */
     enum task_metric metric;
     uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */
@@ -42,6 +44,17 @@ struct task {
     struct ranks *ranks;              /**< who run the steps, and hear of signals by them */
 };
 
+/** Whose text it is. */
+struct task_text {
+    const char *folder; /**< --model, where that is a folder of transformers; else NULL */
+    uint32_t form;      /**< --template, in model_text_templates */
+    bool form_given;    /**< on the command line */
+};
+/** Opens the tokenizer of the folder, if it has one, and the data set of `options` by it; of
+ * conversations the chat template, too. What is refused is a line in `faults`. */
+int task_open_data(struct task *task, const struct task_text *text,
+                   struct weir__dataset_options *options, struct weir_faults *faults,
+                   struct weir_error *error);
 /** Takes the model's border, in the dtypes of steps at `dtype`. Returns its loss, or NULL. The
  * model must outlive the task. */
 const char *task_take_model(struct task *task, const struct weir_model *model,
@@ -61,6 +74,7 @@ struct task_score {
     double loss;
     double accuracy; /**< of classes, or of a mask's pixels */
     double iou;      /**< over all masks together */
+    double weight;   /**< of all targets: of text and tokens how many were judged */
 };
 
 /** What is counted over rows. Begins zeroed. */
@@ -86,7 +100,8 @@ struct task_score task_score_of(const struct task_tally *tally);
 /** "1.3612 nats/byte", "loss 0.0712, accuracy 97.85%" into `text`; returns it. */
 const char *task_score_text(const struct task *task, const struct task_score *score,
                             char text[128]);
-/** Adds the metric's own fields to an object: `accuracy`, or `iou` and `pixel_accuracy`. */
+/** Adds the metric's own fields to an object: `perplexity`, `accuracy`, or `iou` and
+ * `pixel_accuracy`. */
 void task_score_json(const struct task *task, const struct task_score *score, json_t *to);
 
 #endif

@@ -42,6 +42,8 @@ struct train_values {
     uint32_t on_nonfinite; /**< stop, skip */
     uint64_t eval_every, log_every, save_every;
     uint32_t eval_batches, sample, keep;
+    uint32_t form; /**< --template */
+    struct arg_words sample_prompts;
     bool keep_best, quiet;
     uint32_t load_strict; /**< true, false */
     const char *save, *load, *resume, *save_weights, *save_adapter, *trace, *report, *json,
@@ -158,9 +160,12 @@ int train_notes_check(struct train *t);
 /** Warnings on stderr for all that breaks "bit for bit as if never stopped". */
 int train_notes_warn(struct train *t);
 
-/** Writes the sample: a prompt and `count` bytes that the model puts after it. What was trained is
- * saved by then: that it cannot be sampled is said, and no failure of the run. */
-void train_sample(struct train *t, uint32_t count);
+/** Whether the model gives text: bytes, or tokens of its tokenizer. */
+bool train_has_samples(const struct train *t);
+/** Writes samples: each --sample-prompt, or one of the data's, and what the model puts after it,
+ * --sample bytes or tokens at most. Of what cannot be sampled that is said, and no failure of the
+ * run. */
+void train_sample(struct train *t);
 
 /** "tokens_per_second" or "samples_per_second", for programs. */
 const char *train_rate_key(const struct train *t);

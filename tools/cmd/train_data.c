@@ -31,13 +31,15 @@ static int choose_own_text(struct train *t, struct weir__dataset_options *option
 
 int train_data_open(struct train *t) {
     const struct train_values *values = t->values;
-    struct weir__io io = {.error = t->error};
     struct weir__dataset_options options = {values->data.items, values->data.count,
                                             values->eval_data.items, values->eval_data.count,
                                             false};
+    bool folder = model_options_is_folder(&values->model);
+    struct task_text text = {folder ? values->model.model : NULL, values->form,
+                             args_given(t->args, "template")};
     int status = options.path_count > 0 ? WEIR_OK : choose_own_text(t, &options);
     if (status != WEIR_OK) return status;
-    return weir__dataset_open(&io, &options, t->faults, &t->task.dataset);
+    return task_open_data(&t->task, &text, &options, t->faults, t->error);
 }
 
 int train_data_build_model(struct train *t, const struct args *args) {

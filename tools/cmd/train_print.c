@@ -69,6 +69,24 @@ static void print_model(FILE *to, const struct train *t) {
             weir__tensor_text(&t->task.output, to_text, sizeof to_text), loss);
 }
 
+/* How much of a row is no padding tells whether a smaller --context would do. */
+static void print_words(FILE *to, const struct train *t, const struct weir__dataset_facts *data) {
+    bool chats = data->kind == WEIR__DATA_CHATS;
+    double full = 100.0 * data->row_tokens / (double)t->task.target_numbers;
+    if (chats)
+        fprintf(to,
+                "chats     %" PRIu64 " conversation%s by the template %s, %" PRIu64
+                " tokens, of replies %" PRIu64 "\n",
+                data->document_count, weir__s(data->document_count),
+                chat_template_name(t->task.words.form), data->units, data->learnt);
+    else
+        fprintf(to, "text      %" PRIu64 " tokens in %" PRIu32 " file%s\n", data->units,
+                data->file_count, weir__s(data->file_count));
+    fprintf(to,
+            "          rows of %" PRIu64 ", %.0f%% full, %.0f to train on, %" PRIu64 " held out\n",
+            t->task.target_numbers, full, data->pass_rows, data->held_out_rows);
+}
+
 static void print_data(FILE *to, const struct train *t) {
     char text[512];
     const struct weir__dataset_facts *data = t->task.data;
@@ -83,9 +101,11 @@ static void print_data(FILE *to, const struct train *t) {
         fprintf(to,
                 "tokens    %" PRIu64 " in %" PRIu32 " file%s, rows of %" PRIu64 ", %" PRIu64
                 " row%s held out\n",
-                data->units, data->file_count, weir__s(data->file_count), t->task.row_units,
+                data->units, data->file_count, weir__s(data->file_count), t->task.target_numbers,
                 data->held_out_rows, weir__s(data->held_out_rows));
         break;
+    case WEIR__DATA_WORDS:
+    case WEIR__DATA_CHATS: print_words(to, t, data); break;
     default:
         fprintf(to, "data      %s: %" PRIu64 " sample%s, %" PRIu64 " more held out\n",
                 weir__dataset_text(t->task.dataset, text, sizeof text), data->units,
@@ -326,9 +346,10 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
     char plan[24], peak[24], score[128], time[32], text[320];
-    int used = snprintf(text, sizeof text, "%s over %" PRIu64 " %s",
-                        task_score_text(&t->task, &t->score, score),
-                        t->eval_rows * t->task.row_units, task_units(&t->task));
+    bool tokens = t->task.metric == TASK_NATS;
+    int used =
+        snprintf(text, sizeof text, "%s over %.0f %s", task_score_text(&t->task, &t->score, score),
+                 tokens ? t->score.weight : (double)t->eval_rows, task_units(&t->task));
     if (t->task.data->kind == WEIR__DATA_TEXT)
         snprintf(text + used, sizeof text - (size_t)used,
                  "; a bigram model of the same text %.4f (%+.4f)", t->bigram,

@@ -354,7 +354,7 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
 }
 
 static double units_per_update(const struct train *t) {
-    return (double)t->values->batch * (double)t->task.row_units * t->values->accumulate;
+    return (double)t->values->batch * t->task.row_units * t->values->accumulate;
 }
 
 /* Once, as it takes longer than a step; when nobody asks for the last step's times any more. */
@@ -400,6 +400,7 @@ static int validate(struct train *t, struct train_line *line) {
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
     train_report_validation(t, line->step, &line->score);
+    if (train_has_samples(t) && t->values->sample_prompts.count > 0) train_sample(t);
     return WEIR_OK;
 }
 
@@ -497,9 +498,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (status != WEIR_OK) return status;
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
-    bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
-    if (status == WEIR_OK && bytes && t->values->sample > 0 && !train_is_stopped(t))
-        train_sample(t, t->values->sample);
+    if (status == WEIR_OK && train_has_samples(t) && !train_is_stopped(t)) train_sample(t);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sample at the end: what `weir generate` would write with the same weights, by a net of one
- * stage beside the one that was trained. */
+/* Samples: what `weir generate` would write with the same weights, by a net of one stage beside the
+ * one that is trained. */
 #include "cmd/generator.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
@@ -10,17 +10,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char prompt[] = "static int ";
-enum { PROMPT = sizeof prompt - 1, BYTES = 256 };
+/* Of bytes, where no prompt is given. */
+static const char own_prompt[] = "static int ";
+enum { BYTES = 256, SAMPLE_BYTES = 400, SAMPLE_TOKENS = 100, WORDS = 16 };
 static const double temperature = 0.8;
 
-/* What is not text would upset a terminal. */
-static void print_byte(void *to, uint32_t text, uint32_t byte) {
-    bool plain = (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t';
-    (void)text;
-    fputc(plain ? (int)byte : '?', to);
+/* A prompt, and what is drawn after it. */
+struct sample {
+    struct train *t;
+    struct generator generator;
+    struct text_encoder *encoder; /* NULL: of bytes */
+    struct text_decoder *decoder;
+    struct chat_tokens chat;
+    const char *text; /* the prompt, of bytes */
+    uint32_t *tokens; /* of a context, and what is drawn */
+    uint32_t prompt, count;
+    struct weir_error *error;
+};
+
+bool train_has_samples(const struct train *t) {
+    enum weir__data_kind kind = t->task.data->kind;
+    bool given = args_given(t->args, "sample");
+    return (kind == WEIR__DATA_TEXT || t->task.words.tokenizer != NULL) &&
+           (!given || t->values->sample > 0);
+}
+
+/* ---- showing ---- */
+
+/* What is not text would upset a terminal; C1's controls are 0xC2 and a byte below 0xA0. */
+static void print_text(FILE *to, const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
+        bool pair = byte == 0xC2 && next >= 0x80 && next < 0xA0;
+        bool control = (byte < 32 && byte != '\n' && byte != '\t') || byte == 127 || pair;
+        fputc(control ? '?' : byte, to);
+        i += pair;
+    }
     fflush(to);
 }
+
+static void print_byte(FILE *to, uint32_t byte) {
+    char text = byte < 128 ? (char)byte : '\a';
+    print_text(to, &text, 1);
+}
+
+static void show(struct sample *s, uint32_t token) {
+    FILE *to = s->t->people.stream;
+    const char *text;
+    size_t bytes;
+    if (s->decoder == NULL)
+        print_byte(to, token);
+    else if (text_decoder_put(s->decoder, token, &text, &bytes) == WEIR_OK)
+        print_text(to, text, bytes);
+}
+
+/* Of bytes all of it, whatever the context has places for. */
+static void show_prompt(struct sample *s) {
+    for (const char *at = s->text; at != NULL && *at != '\0'; at++)
+        print_byte(s->t->people.stream, (unsigned char)*at);
+    for (uint32_t i = 0; s->text == NULL && i < s->prompt; i++) show(s, s->tokens[i]);
+}
+
+/* Until a token comes that ends a text. */
+static bool print_drawn(void *context, uint32_t number, uint32_t token) {
+    struct sample *s = context;
+    bool ends = s->decoder != NULL && model_text_ends(&s->t->task.words, token);
+    (void)number;
+    if (!ends) show(s, token);
+    return ends;
+}
+
+static void print_end(struct sample *s) {
+    const char *text;
+    size_t bytes;
+    if (s->decoder != NULL && text_decoder_end(s->decoder, &text, &bytes) == WEIR_OK)
+        print_text(s->t->people.stream, text, bytes);
+    fputc('\n', s->t->people.stream);
+}
+
+/* ---- a net for it ---- */
 
 static int copy_parameter(struct weir_net *from, const struct weir_parameter *source,
                           struct weir_net *to, const struct weir_parameter *target) {
@@ -51,7 +120,7 @@ static int copy_parameters(struct weir_net *from, struct weir_net *to) {
     return weir_net_share(to);
 }
 
-static int begin(const struct train *t, struct generator *generator, struct weir_faults *faults) {
+static int build(const struct train *t, struct generator *generator, struct weir_faults *faults) {
     struct generator_options options = {t->model, t->options, 1, (uint64_t)t->task.input.shape[0],
                                         true};
     struct weir_attachment stage;
@@ -73,33 +142,121 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;
 }
 
-static int draw(struct train *t, struct generator *generator, uint32_t count, uint32_t *tokens,
-                struct weir_error *error) {
-    uint32_t context = generator->context, kept = PROMPT < context ? PROMPT : context;
-    struct generator_run run = {.sampler = {t->progress.seed, temperature, 0, 1.0, BYTES},
-                                .tokens = count,
-                                .slides = true,
-                                .stop = interrupt_came,
-                                .visit = print_byte,
-                                .context = t->people.stream};
-    struct generator_times times = {0};
-    for (uint32_t i = 0; i < kept; i++) tokens[i] = (uint8_t)prompt[PROMPT - kept + i];
-    struct generator_text text = {.tokens = tokens,
-                                  .prompt = kept,
-                                  .count = kept,
-                                  .identity = {sampler_hash(tokens, kept), 0}};
-    return generator_continue(generator, &run, &text, 1, &times, error);
+/* ---- prompts ---- */
+
+/* The last of them, as many as the context has places. */
+static void take_prompt(struct sample *s, const uint32_t *tokens, size_t count) {
+    uint32_t context = s->generator.context;
+    size_t kept = count < context ? count : context;
+    if (kept > 0) memcpy(s->tokens, tokens + (count - kept), kept * sizeof *tokens);
+    s->prompt = (uint32_t)kept;
 }
 
-static int write_sample(struct train *t, struct generator *generator, uint32_t count,
-                        struct weir_error *error) {
-    uint32_t *tokens = calloc((size_t)PROMPT + count, sizeof *tokens);
-    if (tokens == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    fprintf(t->people.stream, "\nsample\n%s", prompt);
-    int status = draw(t, generator, count, tokens, error);
-    fputc('\n', t->people.stream);
-    free(tokens);
+static void take_bytes(struct sample *s, const char *text) {
+    s->text = text;
+    size_t count = strlen(text), context = s->generator.context;
+    size_t kept = count < context ? count : context;
+    for (size_t i = 0; i < kept; i++) s->tokens[i] = (uint8_t)text[count - kept + i];
+    s->prompt = (uint32_t)kept;
+}
+
+static int take_words(struct sample *s, const char *text) {
+    struct text_tokens tokens;
+    struct chat_message said = {CHAT_USER, text, strlen(text)};
+    const struct model_text *words = &s->t->task.words;
+    struct weir__io io = {.error = s->error};
+    int status = words->form != NULL
+                     ? chat_encode(&io, words->form, s->encoder, &said, 1, true, &s->chat)
+                     : text_encode(s->encoder, text, said.bytes, TEXT_ADD_SPECIAL, &tokens);
+    if (status != WEIR_OK) return status;
+    if (words->form != NULL)
+        take_prompt(s, s->chat.ids, s->chat.count);
+    else
+        take_prompt(s, tokens.ids, tokens.count);
+    return WEIR_OK;
+}
+
+/* What one can go on from: of conversations all before the first reply. */
+static void take_data(struct sample *s) {
+    const struct train *t = s->t;
+    uint32_t context = s->generator.context, count = 0;
+    bool chats = t->task.data->kind == WEIR__DATA_CHATS;
+    const uint32_t *ids =
+        weir__dataset_prompt(t->task.dataset, chats || context < WORDS ? context : WORDS, &count);
+    if (ids != NULL) take_prompt(s, ids, count);
+}
+
+/* Prompt `index` of those that are given, or the one that is not. An empty one begins a text. */
+static int choose_prompt(struct sample *s, uint32_t index) {
+    const struct arg_words *given = &s->t->values->sample_prompts;
+    const struct model_text *words = &s->t->task.words;
+    int status = WEIR_OK;
+    s->prompt = 0;
+    if (s->encoder == NULL)
+        take_bytes(s, given->count > 0 ? given->items[index] : own_prompt);
+    else if (given->count > 0)
+        status = take_words(s, given->items[index]);
+    else
+        take_data(s);
+    if (s->prompt > 0 || status != WEIR_OK) return status;
+    s->tokens[s->prompt++] = s->encoder == NULL                   ? '\n'
+                             : words->begin != TOKENIZER_NONE     ? words->begin
+                             : words->separator != TOKENIZER_NONE ? words->separator
+                                                                  : 0;
+    return WEIR_OK;
+}
+
+/* ---- drawing ---- */
+
+static uint32_t drawn_vocab(const struct sample *s) {
+    uint32_t vocab = s->generator.vocab;
+    uint32_t known = s->encoder == NULL ? BYTES : tokenizer_size(s->t->task.words.tokenizer);
+    return known < vocab ? known : vocab;
+}
+
+static int draw(struct sample *s) {
+    struct train *t = s->t;
+    struct generator_run run = {.sampler = {t->progress.seed, temperature, 0, 1.0, drawn_vocab(s)},
+                                .tokens = s->count,
+                                .slides = true,
+                                .stop = interrupt_came,
+                                .visit = print_drawn,
+                                .context = s};
+    struct generator_times times = {0};
+    struct generator_text text = {.tokens = s->tokens,
+                                  .prompt = s->prompt,
+                                  .count = s->prompt,
+                                  .identity = {sampler_hash(s->tokens, s->prompt), 0}};
+    show_prompt(s);
+    return generator_continue(&s->generator, &run, &text, 1, &times, s->error);
+}
+
+static int write_samples(struct sample *s) {
+    struct train *t = s->t;
+    uint32_t prompts = t->values->sample_prompts.count;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; i < (prompts > 0 ? prompts : 1) && status == WEIR_OK; i++) {
+        status = choose_prompt(s, i);
+        if (status != WEIR_OK) return status;
+        fprintf(t->people.stream, "\nsample\n");
+        status = draw(s);
+        print_end(s);
+    }
     return status;
+}
+
+static int begin(struct sample *s, struct weir_faults *faults) {
+    struct train *t = s->t;
+    struct tokenizer *tokenizer = t->task.words.tokenizer;
+    int status = build(t, &s->generator, faults);
+    if (status != WEIR_OK || !ranks_leads(&t->ranks)) return status;
+    bool given = args_given(t->args, "sample");
+    s->count = given ? t->values->sample : tokenizer != NULL ? SAMPLE_TOKENS : SAMPLE_BYTES;
+    s->tokens = calloc((size_t)s->generator.context + s->count, sizeof *s->tokens);
+    if (s->tokens == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (tokenizer == NULL) return WEIR_OK;
+    status = text_encoder_new(tokenizer, &s->encoder);
+    return status == WEIR_OK ? text_decoder_new(tokenizer, true, &s->decoder) : status;
 }
 
 static void print_failure(const struct train *t, const struct weir_faults *faults,
@@ -110,19 +267,18 @@ static void print_failure(const struct train *t, const struct weir_faults *fault
     fprintf(t->people.stream, "\nno sample: %s\n", reason);
 }
 
-static int make_sample(struct train *t, struct generator *generator, uint32_t count,
-                       struct weir_faults *faults, struct weir_error *error) {
-    int status = begin(t, generator, faults);
-    if (status != WEIR_OK || !ranks_leads(&t->ranks)) return status;
-    return write_sample(t, generator, count, error);
-}
-
-void train_sample(struct train *t, uint32_t count) {
+void train_sample(struct train *t) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct generator generator = {0};
-    int status = make_sample(t, &generator, count, &faults, &error);
+    struct sample s = {.t = t, .error = &error};
+    struct weir__io io = {.error = &error};
+    int status = begin(&s, &faults);
+    if (status == WEIR_OK && ranks_leads(&t->ranks)) status = write_samples(&s);
     if (status != WEIR_OK) print_failure(t, &faults, &error, status);
-    generator_clean_up(&generator);
+    chat_tokens_clean_up(&io, &s.chat);
+    text_decoder_destroy(s.decoder);
+    text_encoder_destroy(s.encoder);
+    free(s.tokens);
+    generator_clean_up(&s.generator);
     weir_faults_clean_up(&faults);
 }

@@ -29,12 +29,24 @@ struct walk {
     const struct weir__io *io;
     struct weir__corpus *corpus;
     uint64_t bytes_max;
+    bool files; /* their ends are wanted */
 };
 
 /* ---- gathering files ---- */
 
 static bool is_binary(const char *data, size_t bytes) {
     return memchr(data, 0, bytes) != NULL;
+}
+
+static int add_end(struct walk *walk) {
+    struct weir__bytes *ends = &walk->corpus->ends;
+    const size_t end = walk->corpus->text.count;
+    int status = weir__bytes_reserve(walk->io, ends, sizeof(end));
+    if (!status) {
+        memcpy(ends->data + ends->count, &end, sizeof(end));
+        ends->count += sizeof(end);
+    }
+    return status;
 }
 
 /* The first bytes say whether the file is wanted at all; the rest follows. */
@@ -68,7 +80,7 @@ static int append_file(struct walk *walk, const char *path, int descriptor, bool
                             "files",
                             weir__path_text(path, shortened), (unsigned long long)walk->bytes_max);
     }
-    return status;
+    return status || !walk->files ? status : add_end(walk);
 }
 
 static int take_file(struct walk *walk, const char *path, bool given) {
@@ -189,6 +201,9 @@ static int check_size(const struct weir__io *io, const struct weir__corpus *corp
                           "text",
                           corpus->file_count, weir__s(corpus->file_count), corpus->skipped_count);
     }
+    if (part == WEIR__CORPUS_FILES) {
+        return WEIR_OK;
+    }
     if (part == WEIR__CORPUS_SPLIT && count / PERIOD < row) {
         return weir__fail(io->error, WEIR_ERR_CONFIG,
                           "the text has %zu byte%s, too few for a context of %u: a tenth is held "
@@ -210,7 +225,7 @@ static int check_size(const struct weir__io *io, const struct weir__corpus *corp
 static int split(const struct weir__io *io, struct weir__corpus *corpus,
                  enum weir__corpus_part part) {
     int status = check_size(io, corpus, part);
-    if (status) {
+    if (status || part == WEIR__CORPUS_FILES) {
         return status;
     }
     choose_block(corpus, part);
@@ -229,7 +244,8 @@ int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_optio
                       struct weir__corpus *corpus) {
     assert(options->context > 0 && options->context < UINT32_MAX);
     struct weir__corpus made = {.allocator = io->allocator, .context = options->context};
-    struct walk walk = {io, &made, options->bytes_max ? options->bytes_max : BYTES_MAX};
+    struct walk walk = {io, &made, options->bytes_max ? options->bytes_max : BYTES_MAX,
+                        options->part == WEIR__CORPUS_FILES};
     int status = WEIR_OK;
     for (uint32_t i = 0; i < options->path_count && !status; i++) {
         status = take(&walk, options->paths[i], true, 0);
@@ -246,8 +262,14 @@ int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_optio
     return WEIR_OK;
 }
 
+size_t weir__corpus_file_end(const struct weir__corpus *corpus, uint32_t index) {
+    assert(corpus->ends.count == corpus->file_count * sizeof(size_t) && index < corpus->file_count);
+    return ((const size_t *)(const void *)corpus->ends.data)[index];
+}
+
 void weir__corpus_clean_up(struct weir__corpus *corpus) {
     weir__bytes_release(corpus->allocator, &corpus->text);
+    weir__bytes_release(corpus->allocator, &corpus->ends);
     *corpus = (struct weir__corpus){0};
 }
 

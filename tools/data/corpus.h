@@ -29,7 +29,8 @@ enum weir__corpus_part {
     WEIR__CORPUS_SPLIT,    /**< both: a tenth is held out */
     WEIR__CORPUS_TRAIN,    /**< all of it to train on */
     WEIR__CORPUS_HELD_OUT, /**< nothing of it to train on */
-    WEIR__CORPUS_WHOLE     /**< the same; rows follow each other without a gap, in order */
+    WEIR__CORPUS_WHOLE,    /**< the same; rows follow each other without a gap, in order */
+    WEIR__CORPUS_FILES     /**< the files are wanted, not rows of them */
 };
 
 struct weir__corpus_options {
@@ -45,15 +46,16 @@ struct weir__corpus {
     const struct weir_allocator *allocator;
     struct weir__bytes text;
     uint32_t context;
-    uint32_t file_count;    /**< files read */
-    uint32_t skipped_count; /**< files left out as binary */
-    uint64_t fingerprint;   /**< FNV-1a of all bytes: does a resumed run see the same text? */
-    size_t block;           /**< bytes of one block of the split */
-    size_t period_blocks;   /**< so many blocks, of which … */
-    size_t train_blocks;    /**< … the first are for training */
-    uint64_t train_bytes;   /**< in all of those */
-    uint64_t train_starts;  /**< places where a training row can begin */
-    uint64_t held_out_rows; /**< 0: there is no such part; the same for train_starts */
+    struct weir__bytes ends; /**< size_t: where each file ends in the text; of WEIR__CORPUS_FILES */
+    uint32_t file_count;     /**< files read */
+    uint32_t skipped_count;  /**< files left out as binary */
+    uint64_t fingerprint;    /**< FNV-1a of all bytes: does a resumed run see the same text? */
+    size_t block;            /**< bytes of one block of the split */
+    size_t period_blocks;    /**< so many blocks, of which … */
+    size_t train_blocks;     /**< … the first are for training */
+    uint64_t train_bytes;    /**< in all of those */
+    uint64_t train_starts;   /**< places where a training row can begin */
+    uint64_t held_out_rows;  /**< 0: there is no such part; the same for train_starts */
 };
 
 /** Reads everything. A path that is missing or cannot be read: WEIR_ERR_IO with its name. No text,
@@ -61,6 +63,8 @@ struct weir__corpus {
  * caller's memory: weir__corpus_clean_up. */
 int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_options *options,
                       struct weir__corpus *corpus);
+/** Where file `index` < file_count, of WEIR__CORPUS_FILES, ends in the text. */
+size_t weir__corpus_file_end(const struct weir__corpus *corpus, uint32_t index);
 /** Whether a file or folder of this name is looked at where it lies in a folder. */
 bool weir__corpus_wants(const char *name);
 /** Accepts a zeroed one. */

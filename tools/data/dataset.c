@@ -26,10 +26,30 @@ struct weir__dataset {
     struct weir__token_part tokens[PARTS];
     struct weir__array_part arrays[PARTS];
     struct weir__array_rule rule;
+    struct weir__word_part words[PARTS]; /* likewise */
+    int64_t ignored;
 };
 
 static struct weir__io io_of(const struct weir__dataset *dataset, struct weir_error *error) {
     return (struct weir__io){dataset->allocator, dataset->calls, error};
+}
+
+static bool is_words(const struct weir__dataset *dataset) {
+    return dataset->kind == WEIR__DATA_WORDS || dataset->kind == WEIR__DATA_CHATS;
+}
+
+/* The documents that hold a part. */
+static const struct weir__documents *documents_of(const struct weir__dataset *dataset, int part) {
+    bool own = dataset->words[HELD_OUT].documents.row_count > 0;
+    return &dataset->words[own ? part : TRAIN].documents;
+}
+
+static uint64_t rows_of(const struct weir__dataset *dataset, int part) {
+    if (is_words(dataset)) {
+        return weir__documents_part(documents_of(dataset, part), part == HELD_OUT);
+    }
+    return dataset->kind == WEIR__DATA_ARRAYS ? dataset->arrays[part].count
+                                              : dataset->tokens[part].count;
 }
 
 /* ---- opening ---- */
@@ -95,11 +115,34 @@ static int open_tokens(struct weir__dataset *dataset, const struct weir__io *io,
     return status;
 }
 
+/* Words are read at bind; of conversations the files are known now. */
+static int open_chats(struct weir__dataset *dataset, const struct weir__io *io,
+                      const struct weir__data_paths *train, const struct weir__data_paths *eval) {
+    uint32_t marked = count_held_out(train);
+    bool split_by_name = marked > 0 && marked < train->files.count;
+    struct weir__word_part *parts = dataset->words;
+    if (dataset->options.whole) {
+        return weir__word_part_open(
+            io, train, marked > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, &parts[TRAIN]);
+    }
+    int status = weir__word_part_open(
+        io, train, split_by_name ? WEIR__TOKENS_TRAIN : WEIR__TOKENS_ALL, &parts[TRAIN]);
+    if (!status && eval) {
+        uint32_t others = count_held_out(eval);
+        status = weir__word_part_open(
+            io, eval, others > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, &parts[HELD_OUT]);
+    } else if (!status && split_by_name) {
+        status = weir__word_part_open(io, train, WEIR__TOKENS_HELD_OUT, &parts[HELD_OUT]);
+    }
+    return status;
+}
+
 static int open_found(struct weir__dataset *dataset, const struct weir__io *io,
                       const struct weir__data_paths *train, const struct weir__data_paths *eval,
                       struct weir_faults *faults) {
-    static const char *const names[] = {"text", "tokens", "arrays"};
-    dataset->kind = train->kind;
+    static const char *const names[] = {"text", "tokens", "arrays", "text", "conversations"};
+    bool words = train->kind == WEIR__DATA_TEXT && dataset->options.words;
+    dataset->kind = words ? WEIR__DATA_WORDS : train->kind;
     if (eval && eval->kind != train->kind) {
         weir_faults_add(faults,
                         "the data to train on are %s, but the held-out data are %s: "
@@ -110,6 +153,7 @@ static int open_found(struct weir__dataset *dataset, const struct weir__io *io,
     switch (train->kind) {
     case WEIR__DATA_ARRAYS: return open_arrays(dataset, io, train, eval, faults);
     case WEIR__DATA_TOKENS: return open_tokens(dataset, io, train, eval, faults);
+    case WEIR__DATA_CHATS: return open_chats(dataset, io, train, eval);
     default: return WEIR_OK;
     }
 }
@@ -119,10 +163,13 @@ static int find_and_open(struct weir__dataset *dataset, const struct weir__io *i
     const struct weir__dataset_options *options = &dataset->options;
     struct weir__data_paths train = {.kind = WEIR__DATA_TEXT}, eval = {.kind = WEIR__DATA_TEXT};
     bool has_eval = options->eval_path_count > 0;
-    int status = weir__data_paths_find(io, options->paths, options->path_count, options->text,
-                                       faults, &train);
+    enum weir__data_look look = options->text    ? WEIR__LOOK_TEXT
+                                : options->words ? WEIR__LOOK_CHATS
+                                                 : WEIR__LOOK_ALL;
+    int status =
+        weir__data_paths_find(io, options->paths, options->path_count, look, faults, &train);
     int other = has_eval ? weir__data_paths_find(io, options->eval_paths, options->eval_path_count,
-                                                 options->text, faults, &eval)
+                                                 look, faults, &eval)
                          : WEIR_OK;
     status = status ? status : other;
     if (!status) {
@@ -163,6 +210,7 @@ void weir__dataset_close(struct weir__dataset *dataset) {
         }
         weir__token_part_close(&io, &dataset->tokens[i]);
         weir__array_part_close(&dataset->arrays[i]);
+        weir__word_part_close(&io, &dataset->words[i]);
     }
     weir__release(dataset->allocator, dataset, 1, sizeof(*dataset));
 }
@@ -388,6 +436,38 @@ static int bind_tokens(struct weir__dataset *dataset, const struct weir__io *io,
     return status ? weir__data_fault(faults, io->error) : WEIR_OK;
 }
 
+static int bind_words(struct weir__dataset *dataset, const struct weir__io *io,
+                      struct weir_faults *faults) {
+    const struct weir__dataset_options *given = &dataset->options;
+    struct weir__word_part *parts = dataset->words;
+    bool two = given->eval_path_count > 0 || parts[HELD_OUT].files.count > 0;
+    int status =
+        weir__word_part_bind(&parts[TRAIN], io, given->words, given->paths, given->path_count,
+                             dataset->context, dataset->vocabulary, faults);
+    int other = two ? weir__word_part_bind(&parts[HELD_OUT], io, given->words, given->eval_paths,
+                                           given->eval_path_count, dataset->context,
+                                           dataset->vocabulary, faults)
+                    : WEIR_OK;
+    if (!status && !two && !given->whole) {
+        status = weir__word_part_split(&parts[TRAIN], faults);
+    }
+    if (status || other) {
+        return status ? status : other;
+    }
+    const struct weir__documents *documents = &parts[TRAIN].documents;
+    dataset->facts.file_count = documents->file_count;
+    dataset->facts.skipped_count = documents->skipped_count;
+    dataset->facts.units = documents->token_count;
+    dataset->facts.document_count = documents->document_count;
+    dataset->facts.learnt = documents->learnt_count;
+    dataset->facts.row_tokens = (double)documents->place_count / (double)documents->row_count;
+    dataset->facts.pass_rows = (double)rows_of(dataset, TRAIN);
+    dataset->facts.held_out_rows = rows_of(dataset, HELD_OUT);
+    dataset->facts.ignores = true;
+    dataset->facts.fingerprint = weir__word_part_hash(&parts[TRAIN], dataset->facts.fingerprint);
+    return WEIR_OK;
+}
+
 static int bind_arrays(struct weir__dataset *dataset, const struct weir__io *io,
                        const struct weir__dataset_model *model, struct weir_faults *faults) {
     struct weir__array_part *parts = dataset->arrays;
@@ -426,6 +506,10 @@ int weir__dataset_bind(struct weir__dataset *dataset, const struct weir__io *io,
     }
     dataset->context = (uint32_t)model->input.shape[0];
     dataset->vocabulary = model->classes;
+    dataset->ignored = model->ignore_index;
+    if (is_words(dataset)) {
+        return bind_words(dataset, &own, faults);
+    }
     return dataset->kind == WEIR__DATA_TEXT ? bind_text(dataset, &own, faults)
                                             : bind_tokens(dataset, &own, faults);
 }
@@ -436,7 +520,7 @@ static void *advance(void *memory, uint32_t rows, size_t bytes) {
     return memory ? (char *)memory + rows * bytes : NULL;
 }
 
-/* Row `index` of a part that is not text, into row `row` of the buffers. */
+/* Row `index` of a part that is not bytes of text, into row `row` of the buffers. */
 static int read_row(const struct weir__dataset *dataset, const struct weir__io *io, int part,
                     uint64_t index, uint32_t row, void *input, void *target) {
     if (dataset->kind == WEIR__DATA_ARRAYS) {
@@ -446,13 +530,16 @@ static int read_row(const struct weir__dataset *dataset, const struct weir__io *
                                      advance(target, row, rule->target_bytes));
     }
     size_t bytes = dataset->context * sizeof(int64_t);
+    if (is_words(dataset)) {
+        const struct weir__documents *documents = documents_of(dataset, part);
+        weir__documents_read(documents,
+                             weir__documents_part_row(documents, part == HELD_OUT, index),
+                             dataset->context, dataset->ignored, advance(input, row, bytes),
+                             advance(target, row, bytes));
+        return WEIR_OK;
+    }
     return weir__token_part_read(&dataset->tokens[part], io, dataset->context, dataset->vocabulary,
                                  index, advance(input, row, bytes), advance(target, row, bytes));
-}
-
-static uint64_t rows_of(const struct weir__dataset *dataset, int part) {
-    return dataset->kind == WEIR__DATA_ARRAYS ? dataset->arrays[part].count
-                                              : dataset->tokens[part].count;
 }
 
 /* Which training row is row `row` of a mini-batch. */
@@ -512,4 +599,14 @@ int weir__dataset_read_held_out(const struct weir__dataset *dataset, const struc
         status = read_row(dataset, io, HELD_OUT, index, i, input, target);
     }
     return status;
+}
+
+const uint32_t *weir__dataset_prompt(const struct weir__dataset *dataset, uint32_t most,
+                                     uint32_t *count) {
+    if (!is_words(dataset)) {
+        return NULL;
+    }
+    const struct weir__documents *documents = documents_of(dataset, HELD_OUT);
+    return weir__documents_prompt(documents, weir__documents_part_row(documents, true, 0), most,
+                                  count);
 }

@@ -12,6 +12,9 @@
  * successors. tokens   llm.c's .bin files: data/tokens.h. The files, sorted in a folder, each cut
  * from its beginning into windows of `context` tokens and their successors; a rest shorter than
  *            that is left out.
+ *   words    text where a tokenizer is given: data/documents.h.
+ *   chats    *.jsonl where a tokenizer is given: likewise. A folder holds conversations if such
+ *            files lie in it, and names mark those that are held out, as of tokens.
  *   arrays   a pair of .npy or IDX files (data/npy.h, data/idx.h), inputs and targets, whose first
  *            dimension counts the samples. A row is a sample. The arrays of a .npz are such files
  *            (data/npz.h); two without meaning in their names are a pair in their order.
@@ -27,7 +30,8 @@
  * Held out, for evaluation: what `eval_paths` name, by the same rules (of two pairs the held-out
  * one); else what names mark as held out (arrays as above, tokens by the same words, fineweb_val_
  * for one; if all of them are marked, none is); else a tenth: of text every tenth block, of tokens
- * and arrays the last tenth of the rows, at least one. Files that are sorted by class have a last
+ * and arrays the last tenth of the rows, at least one; of words and conversations every tenth row.
+ * Files that are sorted by class have a last
  * tenth that is not like the rest: shuffle them, or give `eval_paths`.
  *
  * Order. Rows of text are drawn by number (data/corpus.h). Tokens and arrays are visited in passes;
@@ -54,7 +58,15 @@
 
 #include "io/file.h"
 
-enum weir__data_kind { WEIR__DATA_TEXT, WEIR__DATA_TOKENS, WEIR__DATA_ARRAYS };
+struct model_text;
+
+enum weir__data_kind {
+    WEIR__DATA_TEXT,
+    WEIR__DATA_TOKENS,
+    WEIR__DATA_ARRAYS,
+    WEIR__DATA_WORDS, /**< text by a model's tokenizer */
+    WEIR__DATA_CHATS  /**< conversations by its tokenizer and chat template */
+};
 
 struct weir__dataset_options {
     const char *const *paths; /**< files and folders, at least one; they outlive the data set */
@@ -67,6 +79,9 @@ struct weir__dataset_options {
     bool inputs; /**< with `whole`: no targets are wanted. Arrays are one file of inputs, the one
                     given or the one that names mark; others are left alone, and bind and read leave
                     targets of arrays away */
+    /** The model's own tokenizer: text is its tokens and no bytes, and *.jsonl are conversations,
+     * whose chat template is chosen by the time of bind. NULL: none. It outlives the binding. */
+    const struct model_text *words;
 };
 
 /** What data must fit. */
@@ -82,13 +97,17 @@ struct weir__dataset_facts {
     enum weir__data_kind kind;
     uint32_t file_count;    /**< to train on */
     uint32_t skipped_count; /**< text: files left out as binary */
-    uint64_t units;         /**< samples to train on; of text and tokens all, held out or not */
+    uint64_t units;         /**< samples to train on; of all else all, held out or not */
     double pass_rows;       /**< rows that make one pass over the training part */
     uint64_t held_out_rows;
     /** Of the training files: all bytes of text; for other files their headers and, where a file is
      * large, evenly spread blocks, 64 MiB in all (data/source.h). */
     uint64_t fingerprint;
     bool ignores; /**< some target is the ignored label: weights of mini-batches differ */
+    /** Words and conversations: files or conversations to train on; their tokens that are learnt;
+     * and the tokens of a row that are not padding, on average. */
+    uint64_t document_count, learnt;
+    double row_tokens;
 };
 
 struct weir__dataset;
@@ -142,6 +161,11 @@ int weir__dataset_read_part(const struct weir__dataset *dataset, const struct we
  * their order. */
 int weir__dataset_read_held_out(const struct weir__dataset *dataset, const struct weir__io *io,
                                 uint64_t first, uint32_t rows, void *input, void *target);
+/** Words and conversations: tokens to ask a model by: those before the first reply of the first
+ * held-out row, or the first of a text; `most` at most. NULL for other kinds. They are the data
+ * set's. */
+const uint32_t *weir__dataset_prompt(const struct weir__dataset *dataset, uint32_t most,
+                                     uint32_t *count);
 /** Arrays: the sample, counted from 0 in its file, that is row `row` of that mini-batch; the files'
  * paths are the data set's. */
 struct weir__dataset_origin {

@@ -5,24 +5,33 @@
 
 #include "data/array.h"
 #include "data/dataset.h"
-#include "data/folder.h"
+#include "data/documents.h"
 #include "data/tokens.h"
 
 /** How many blocks the fingerprint looks at, over all files, and at least in each. */
 #define WEIR__DATA_HASH_BLOCKS 1024u
 #define WEIR__DATA_HASH_BLOCKS_MIN 4u
 
+/** How paths are looked at. */
+enum weir__data_look {
+    WEIR__LOOK_ALL,  /**< *.jsonl is text */
+    WEIR__LOOK_TEXT, /**< everything is text */
+    WEIR__LOOK_CHATS /**< *.jsonl are conversations */
+};
 /** The files that paths stand for. */
 struct weir__data_paths {
     enum weir__data_kind kind;
-    struct weir__names files; /**< tokens and arrays; text: none */
+    struct weir__names files; /**< of all kinds but text and words, which have none here */
     bool two_files;           /**< the paths were just two files */
     bool each;                /**< every file was given by itself */
+    enum weir__data_look look;
 };
 
-/** Finds out the kind and lists the files. On failure nothing has to be released. */
+/** Finds out the kind and lists the files; text is WEIR__DATA_TEXT here, whatever it is read by. On
+ * failure nothing has to be released. */
 int weir__data_paths_find(const struct weir__io *io, const char *const *paths, uint32_t count,
-                          bool text, struct weir_faults *faults, struct weir__data_paths *found);
+                          enum weir__data_look look, struct weir_faults *faults,
+                          struct weir__data_paths *found);
 void weir__data_paths_release(const struct weir__io *io, struct weir__data_paths *found);
 /** Whether a file's name says that it is of the held-out part. */
 bool weir__data_is_held_out(const char *path);
@@ -86,6 +95,8 @@ struct weir__token_part {
 
 /** Opens those of the files that are of the held-out part, or those that are not, or all. */
 enum weir__token_choice { WEIR__TOKENS_ALL, WEIR__TOKENS_TRAIN, WEIR__TOKENS_HELD_OUT };
+/** By the file's name. */
+bool weir__token_chosen(const char *path, enum weir__token_choice choice);
 int weir__token_part_open(const struct weir__io *io, const struct weir__data_paths *found,
                           enum weir__token_choice choice, struct weir_faults *faults,
                           struct weir__token_part *part);
@@ -102,6 +113,26 @@ int weir__token_part_split(struct weir__token_part *train, struct weir_faults *f
 int weir__token_part_read(const struct weir__token_part *part, const struct weir__io *io,
                           uint32_t context, int64_t vocabulary, uint64_t index, int64_t *input,
                           int64_t *target);
+
+/** Documents as the parts of a data set. Zeroed, then opened, then bound. */
+struct weir__word_part {
+    struct weir__names files; /**< of conversations */
+    struct weir__documents documents;
+};
+/** Takes the files of conversations that are of a part: those of the held-out part, or those that
+ * are not, or all. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__word_part_open(const struct weir__io *io, const struct weir__data_paths *found,
+                         enum weir__token_choice choice, struct weir__word_part *part);
+/** Reads and encodes everything: the files, or else the paths. */
+int weir__word_part_bind(struct weir__word_part *part, const struct weir__io *io,
+                         const struct model_text *words, const char *const *paths, uint32_t count,
+                         uint32_t context, int64_t vocabulary, struct weir_faults *faults);
+/** Holds out a tenth of its rows. */
+int weir__word_part_split(struct weir__word_part *part, struct weir_faults *faults);
+/** Of everything that decides what is learnt. */
+uint64_t weir__word_part_hash(const struct weir__word_part *part, uint64_t hash);
+/** Accepts a zeroed one. */
+void weir__word_part_close(const struct weir__io *io, struct weir__word_part *part);
 
 /** Adds an error's message as a line, unless it is out of memory; returns its status. */
 int weir__data_fault(struct weir_faults *faults, const struct weir_error *error);

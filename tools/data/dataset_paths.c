@@ -21,7 +21,8 @@ int weir__data_fault(struct weir_faults *faults, const struct weir_error *error)
     return error->status;
 }
 
-static const char *const kind_names[] = {"text", "tokens", "arrays"};
+static const char *const kind_names[] = {"text", "tokens", "arrays", "text", "conversations"};
+static const char *const file_names[] = {"", " (.bin)", " (.npy, IDX)", "", " (.jsonl)"};
 
 /* ---- names ---- */
 
@@ -41,8 +42,11 @@ static bool is_mnist_name(const char *name) {
     return false;
 }
 
-static enum weir__data_kind kind_of_name(const char *path) {
+static enum weir__data_kind kind_of_name(const char *path, enum weir__data_look look) {
     const char *name = base_of(path);
+    if (look == WEIR__LOOK_CHATS && weir__text_ends(name, ".jsonl")) {
+        return WEIR__DATA_CHATS;
+    }
     if (weir__text_ends(name, ".npy") || weir__text_ends(name, ".npz") ||
         weir__text_ends(name, ".idx") || is_mnist_name(name)) {
         return WEIR__DATA_ARRAYS;
@@ -124,7 +128,7 @@ static int add_file(const struct weir__io *io, const char *path, struct weir__da
 
 static int take_file(const struct weir__io *io, const char *path, bool regular,
                      struct weir__data_paths *found, enum weir__data_kind *kind) {
-    *kind = kind_of_name(path);
+    *kind = kind_of_name(path, found->look);
     if (*kind == WEIR__DATA_TEXT && regular) {
         int status = sniff(io, path, kind);
         if (status) {
@@ -141,15 +145,16 @@ static int take_folder(const struct weir__io *io, const char *path, struct weir_
     int status = weir__folder_list(io, path, &names);
     *kind = WEIR__DATA_TEXT;
     for (uint32_t i = 0; i < names.count && !status; i++) {
-        enum weir__data_kind own = kind_of_name(names.list[i]);
+        enum weir__data_kind own = kind_of_name(names.list[i], found->look);
         if (own == WEIR__DATA_TEXT) {
             continue;
         }
         if (*kind != WEIR__DATA_TEXT && *kind != own) {
+            enum weir__data_kind a = own > *kind ? own : *kind, b = own > *kind ? *kind : own;
             status = weir__fail(io->error, WEIR_ERR_CONFIG,
-                                "%s holds both arrays (.npy, IDX) and tokens (.bin): name the "
-                                "files themselves",
-                                weir__path_text(path, shortened));
+                                "%s holds both %s%s and %s%s: name the files themselves",
+                                weir__path_text(path, shortened), kind_names[a], file_names[a],
+                                kind_names[b], file_names[b]);
             break;
         }
         *kind = own;
@@ -191,7 +196,7 @@ bool weir__dataset_would_take(const char *folder, const char *inner, bool text) 
     struct weir__io io = {.error = NULL};
     struct weir__data_paths found = {.kind = WEIR__DATA_TEXT};
     bool here = strchr(inner, '/') == NULL;
-    if (here && kind_of_name(inner) != WEIR__DATA_TEXT) {
+    if (here && kind_of_name(inner, WEIR__LOOK_ALL) != WEIR__DATA_TEXT) {
         return inner[0] != '.';
     }
     if (!text || !is_text_of_folder(inner)) {
@@ -208,14 +213,15 @@ static bool are_nameless(const struct weir__data_paths *found) {
 }
 
 int weir__data_paths_find(const struct weir__io *io, const char *const *paths, uint32_t count,
-                          bool text, struct weir_faults *faults, struct weir__data_paths *found) {
+                          enum weir__data_look look, struct weir_faults *faults,
+                          struct weir__data_paths *found) {
     struct weir_error error = {.status = WEIR_OK};
     struct weir__io own = {io->allocator, io->calls, &error};
     char shortened[2][96];
     bool folders = false;
     int status = WEIR_OK;
-    *found = (struct weir__data_paths){.kind = WEIR__DATA_TEXT};
-    for (uint32_t i = 0; i < count && !text && !status; i++) {
+    *found = (struct weir__data_paths){.kind = WEIR__DATA_TEXT, .look = look};
+    for (uint32_t i = 0; i < count && look != WEIR__LOOK_TEXT && !status; i++) {
         enum weir__data_kind kind = WEIR__DATA_TEXT;
         bool folder = false;
         status = take(&own, paths[i], found, &kind, &folder);

@@ -10,7 +10,7 @@ enum { PART = 10, PIECE = 1024, LOOKED_AT = 65536 };
 
 /* ---- opening ---- */
 
-static bool is_chosen(const char *path, enum weir__token_choice choice) {
+bool weir__token_chosen(const char *path, enum weir__token_choice choice) {
     return choice == WEIR__TOKENS_ALL ||
            weir__data_is_held_out(path) == (choice == WEIR__TOKENS_HELD_OUT);
 }
@@ -23,14 +23,14 @@ int weir__token_part_open(const struct weir__io *io, const struct weir__data_pat
     uint32_t chosen = 0;
     *part = (struct weir__token_part){.files = NULL};
     for (uint32_t i = 0; i < found->files.count; i++) {
-        chosen += is_chosen(found->files.list[i], choice);
+        chosen += weir__token_chosen(found->files.list[i], choice);
     }
     part->file_count = chosen;
     part->files = weir__acquire(io->allocator, chosen, sizeof(*part->files));
     part->windows = weir__acquire(io->allocator, (size_t)chosen + 1, sizeof(*part->windows));
     int status = part->files && part->windows ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0, k = 0; i < found->files.count && !status; i++) {
-        if (!is_chosen(found->files.list[i], choice)) {
+        if (!weir__token_chosen(found->files.list[i], choice)) {
             continue;
         }
         status = weir__tokens_open(&own, found->files.list[i], &part->files[k]);

@@ -201,7 +201,12 @@ static int build_stage(struct weir__network *network, uint32_t index,
                                    .faults = faults};
     stage->graph.pool = &network->pool;
     stage->graph.layered = options->layered;
-    stage->graph.fuses_sums = options->backends != NULL && options->backends[index]->fuses_sums;
+    stage->graph.by_tokens = options->sequences > 0;
+    const struct weir__backend *backend =
+        options->backends == NULL ? NULL : options->backends[index];
+    stage->graph.fuses_sums = backend != NULL && backend->fuses_sums;
+    stage->graph.fuses_batch_norms =
+        backend == NULL || backend->kernel(WEIR__OP_batch_norm_act, network->dtype) != NULL;
     stage->parameter_first = network->parameter_count;
     struct weir_value *x = build_input(&builder, options);
     for (uint32_t i = 0; i < stage->layer_count && x != NULL; i++)
@@ -342,7 +347,9 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
     network->stage_count = options->stage_count;
     network->input = at_dtype(model->input, weir__exact_dtype(options->dtype));
     if (options->sequences > 0) {
-        network->places = network->input.shape[0];
+        bool packed = weir__model_is_packed(model);
+        network->places = network->input.shape[packed ? 1 : 0];
+        if (packed) network->input.rank = 1;
         network->input.shape[0] = 1;
     }
     network->target = at_dtype(model->target, weir__exact_dtype(options->dtype));

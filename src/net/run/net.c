@@ -68,7 +68,8 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
     const struct weir__level *level;
     if (weir__level_find(options->level, faults, &level) != WEIR_OK) status = WEIR_ERR_CONFIG;
     if (!check_optimizer(&options->optimizer, faults)) status = WEIR_ERR_CONFIG;
-    bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
+    bool one = model->input.rank == 1 || weir__model_is_packed(model);
+    bool texts = model->input.dtype == WEIR_I64 && one;
     if (options->sequences > 0 && (!texts || !options->pipe.infer_only)) {
         weir_faults_add(faults,
                         "only a model of tokens (i64 rows of rank 1) can continue texts, in a "
@@ -406,6 +407,12 @@ static int prepare_rows(struct weir_net *net, int64_t rows, bool train, struct w
     return status;
 }
 
+/** All that is there is looked at. */
+static int64_t output_first(const struct weir_net *net, const struct weir_net_batch *batch) {
+    if (batch->output == NULL) return batch->rows;
+    return net->sequences > 0 && !batch->look ? batch->output_first : 0;
+}
+
 /** The pipe's step for a batch; arrays are the caller's and outlive the call. */
 static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
                       const void *inputs[2], void *input_grads[2], void *outputs[1],
@@ -416,7 +423,7 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     input_grads[1] = NULL;
     outputs[0] = batch->output;
     net->step.places = (struct weir__places){batch->sequence, batch->place};
-    net->step.output_wanted = batch->output != NULL;
+    net->step.output_first = output_first(net, batch);
     net->step.has_target = net->has_loss && batch->target != NULL;
     net->step.look = batch->look;
     net->step.lr = batch->lr < 0 ? net->optimizer.lr : batch->lr;
@@ -443,6 +450,11 @@ static int check_places(const struct weir_net *net, const struct weir_net_batch 
     if (net->sequences == 0) return WEIR_OK;
     if (batch->sequence == NULL || batch->place == NULL)
         return weir__fail(error, WEIR_ERR_ARGUMENT, "a batch needs the rows' sequences and places");
+    if (batch->output_first < 0 || batch->output_first > batch->rows)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "output_first is %" PRId64 ": with %" PRId64 " rows it is at least 0 and "
+                          "at most that",
+                          batch->output_first, batch->rows);
     for (int64_t i = 0; i < batch->rows; i++) {
         if (batch->sequence[i] < net->sequences && batch->place[i] < net->network.places) continue;
         return weir__fail(error, WEIR_ERR_ARGUMENT,

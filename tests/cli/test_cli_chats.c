@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: a model's folder is trained and judged on text by its tokenizer and on conversations by its
+ * chat template, of which replies alone are learnt; what cannot be is refused. Method: the
+ * installed command on a small folder made up here. That rows are right is test_documents.c's and
+ * test_conversations.c's, and that the page does what it says is here, too.
+ */
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cli_run run;
+
+static void write_file(const char *folder, const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    EXPECT(fputs(text, file) >= 0);
+    EXPECT(fclose(file) == 0);
+}
+
+#define CONFIG                                                                                     \
+    "{\"model_type\": \"qwen2\", \"hidden_size\": 16, \"intermediate_size\": 24, "                 \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "           \
+    "\"vocab_size\": 640, \"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, "              \
+    "\"rope_theta\": 1000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true, "            \
+    "\"eos_token_id\": 602}"
+
+/* FOLDER/model with a tokenizer. */
+static const char *make_folder(void) {
+    const char *folder = test_temporary_directory();
+    EXPECT(cli_do(folder, "mkdir model"));
+    EXPECT(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
+    write_file(folder, "model/config.json", CONFIG);
+    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
+    EXPECT_EQ_INT(run.code, 0);
+    return folder;
+}
+
+/* Questions of random numbers, and always the same answer. */
+static void make_chats(const char *folder, const char *name, int count) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    for (int i = 0; i < count; i++)
+        fprintf(file,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"what is %d%s\"}, "
+                "{\"role\": \"assistant\", \"content\": \"a number\"}]}\n",
+                (int)test_random_below(1000000), i % 3 == 0 ? " and no more than that" : "");
+    EXPECT(fclose(file) == 0);
+}
+
+#define TEMPLATE "--template qwen2.5 "
+#define RUN "--context 224 --bind none "
+#define TRAIN                                                                                      \
+    "train --model model --load model --plan given --threads-per-stage 1 " RUN                     \
+    "--warmup 0 --lr-schedule constant "
+
+static double loss_of(const char *folder, const char *options, json_t **summary) {
+    char path[512];
+    cli_run_in(folder, &run, "eval " RUN "%s --json loss.json", options);
+    if (!EXPECT_EQ_INT(run.code, 0)) TEST_FAIL("%s", run.output);
+    snprintf(path, sizeof path, "%s/loss.json", folder);
+    json_t *root = cli_json(path);
+    double loss = cli_number(root, "loss");
+    EXPECT_NEAR(cli_number(root, "perplexity"), exp(loss), 1e-9 * exp(loss));
+    if (summary != NULL)
+        *summary = root;
+    else
+        json_decref(root);
+    return loss;
+}
+
+static void test_replies_are_learnt_and_nothing_else(void) {
+    const char *folder = make_folder();
+    json_t *summary = NULL;
+    make_chats(folder, "chats.jsonl", 40);
+    make_chats(folder, "test.jsonl", 9);
+    double before = loss_of(folder, "--model model --load model --data test.jsonl " TEMPLATE, NULL);
+    EXPECT(before > 4);
+    CLI_CODE_IN(folder, &run, 0,
+                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 "
+                               "--sample 0 --save-weights w.safetensors");
+    EXPECT_CONTAINS(run.output, "40 conversations by the template qwen2.5");
+    EXPECT_CONTAINS(run.output, "36 to train on, 4 held out");
+    EXPECT_CONTAINS(run.output, "perplexity 1.");
+    double after =
+        loss_of(folder, "--model model --load w.safetensors --data test.jsonl " TEMPLATE, &summary);
+    EXPECT(after < 0.2);
+    /* the tokens of "a number" and the one behind: the same in each reply */
+    char path[512];
+    write_file(folder, "reply", "a number<|im_end|>");
+    CLI_CODE_IN(folder, &run, 0, "tokenize --model model --file reply > ids");
+    snprintf(path, sizeof path, "%s/ids", folder);
+    size_t bytes = 0, lines = 0;
+    char *ids = cli_read(path, &bytes);
+    for (size_t i = 0; i < bytes; i++) lines += ids[i] == '\n';
+    free(ids);
+    EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), 9 * lines);
+    json_decref(summary);
+    /* what was asked is not what it learnt */
+    write_file(folder, "text", "what is 123456 and no more than that");
+    EXPECT(loss_of(folder, "--model model --load w.safetensors --data text", NULL) > 3);
+}
+
+/* Replies of all lengths: a mean of means would give another number. */
+static void test_the_loss_is_weighted_over_the_mini_batch(void) {
+    const char *folder = make_folder();
+    char path[512];
+    snprintf(path, sizeof path, "%s/chats.jsonl", folder);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    for (int i = 0; i < 13; i++) {
+        fprintf(file, "{\"prompt\": \"question\", \"completion\": \"");
+        for (int k = 0; k < 1 + i * i / 8; k++) fprintf(file, "%d ", i + k);
+        fprintf(file, "\"}\n");
+    }
+    EXPECT(fclose(file) == 0);
+#define LOSS(options)                                                                              \
+    loss_of(folder, "--model model --load model --data chats.jsonl " TEMPLATE options, NULL)
+    double loss = LOSS("--batch 1");
+    EXPECT_NEAR(LOSS("--batch 5 --chunks 2"), loss, 1e-6 * loss);
+    EXPECT_NEAR(LOSS("--batch 32 --chunks 4 --stages 2"), loss, 1e-6 * loss);
+    /* the first update is of the same rows, before anything is learnt */
+    CLI_CODE_IN(folder, &run, 0,
+                TRAIN TEMPLATE "--data chats.jsonl --eval-data chats.jsonl --batch 13 --chunks 4 "
+                               "--steps 1 --eval-batches 1 --sample 0 --json all");
+    EXPECT_NEAR(cli_loss_of_line(folder, "all", 0), loss, 1e-6 * loss);
+#define STEPS TRAIN TEMPLATE "--data chats.jsonl --steps 3 --lr 0.01 --eval-batches 1 --sample 0 "
+    CLI_CODE_IN(folder, &run, 0, STEPS "--batch 4 --json whole");
+    CLI_CODE_IN(folder, &run, 0, STEPS "--batch 2 --accumulate 2 --json halves");
+    CLI_CODE_IN(folder, &run, 0, STEPS "--batch 4 --chunks 3 --stages 2 --json chunks");
+    for (size_t line = 0; line < 3; line++) {
+        loss = cli_loss_of_line(folder, "whole", line);
+        EXPECT_NEAR(cli_loss_of_line(folder, "halves", line), loss, 1e-5 * loss);
+        EXPECT_NEAR(cli_loss_of_line(folder, "chunks", line), loss, 1e-5 * loss);
+    }
+}
+
+static void test_text_is_read_by_the_tokenizer(void) {
+    const char *folder = make_folder();
+    json_t *summary = NULL;
+    char path[512];
+    CHECK(cli_do(folder, "seq 1 300 > text"));
+    CLI_CODE_IN(folder, &run, 0, "tokenize --model model --file text > ids");
+    snprintf(path, sizeof path, "%s/ids", folder);
+    size_t bytes = 0, lines = 0;
+    char *ids = cli_read(path, &bytes);
+    for (size_t i = 0; i < bytes; i++) lines += ids[i] == '\n';
+    free(ids);
+    double one = loss_of(folder, "--model model --load model --data text --batch 1", &summary);
+    EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), lines); /* with the one that ends it */
+    json_decref(summary);
+    EXPECT_NEAR(loss_of(folder, "--model model --load model --data text", NULL), one, 1e-6 * one);
+    CLI_CODE_IN(folder, &run, 0,
+                TRAIN "--data text --batch 4 --steps 4 --eval-every 2 --eval-batches 1 "
+                      "--sample 5 --sample-prompt '1 2 3' --sample-prompt hello --save saved");
+    EXPECT_CONTAINS(run.output, "tokens in 1 file");
+    int samples = 0;
+    for (const char *at = run.output; (at = strstr(at, "\nsample\n")) != NULL; at++) samples++;
+    EXPECT_EQ_INT(samples, 4); /* after two updates, and at the end */
+    EXPECT_CONTAINS(run.output, "\nsample\n1 2 3");
+    EXPECT_CONTAINS(run.output, "\nsample\nhello");
+    CLI_CODE_IN(folder, &run, 0, TRAIN "--data text --batch 4 --steps 2 --sample 0 --save half");
+    CLI_CODE_IN(folder, &run, 0,
+                "train --model model --plan given --threads-per-stage 1 " RUN
+                "--warmup 0 --lr-schedule constant --data text --batch 4 --steps 4 --sample 0 "
+                "--resume half --stages 2");
+    EXPECT(cli_do(folder, "cmp saved half"));
+}
+
+static void test_samples_answer_a_question(void) {
+    const char *folder = make_folder();
+    make_chats(folder, "chats.jsonl", 40);
+    CLI_CODE_IN(folder, &run, 0,
+                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 --sample 12 "
+                               "--sample-prompt 'what is 5'");
+    EXPECT_CONTAINS(run.output, "user\nwhat is 5\nassistant\na number\n");
+    CLI_CODE_IN(folder, &run, 0,
+                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 1 --lr 0 --sample 2");
+    EXPECT_CONTAINS(run.output, "user\nwhat is "); /* one that is held out */
+}
+
+static void test_what_cannot_be_read_so_is_refused(void) {
+    const char *folder = make_folder();
+    make_chats(folder, "chats.jsonl", 4);
+    write_file(folder, "text", "some text, not much of it");
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1");
+    EXPECT_CONTAINS(run.output, "name a template by --template (llama3");
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1 --template chatml");
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1 --template llama3");
+    EXPECT_CONTAINS(run.output, "writes <|begin_of_text|>, which is no added token");
+    write_file(folder, "model/chat_template.jinja", "{{ messages }}");
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1");
+    EXPECT_CONTAINS(run.output, "model/chat_template.jinja: the chat template is none");
+    CLI_CODE_IN(folder, &run, 2, TRAIN TEMPLATE "--data text --steps 1");
+    EXPECT_CONTAINS(run.output, "--template means nothing without conversations");
+    CLI_CODE_IN(folder, &run, 2, "predict --model model --load model --data text --out o.npy " RUN);
+    EXPECT_CONTAINS(run.output, "rows without padding");
+    CHECK(cli_do(folder, "echo '{\"messages\": [{\"role\": \"tool\"}]}' >> chats.jsonl"));
+    CLI_CODE_IN(folder, &run, 2, TRAIN TEMPLATE "--data chats.jsonl --steps 1");
+    EXPECT_CONTAINS(run.output, "chats.jsonl, line 5: message 1 has the role \"tool\"");
+    CLI_CODE_IN(folder, &run, 2,
+                "eval --model model --load model --data chats.jsonl --context 20 " TEMPLATE);
+    EXPECT_CONTAINS(run.output, "chats.jsonl, line 1: has ");
+    CHECK(cli_do(folder, "mv model/tokenizer.json t"));
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1");
+    EXPECT_CONTAINS(run.output, "put its tokenizer.json into model");
+    CHECK(cli_do(folder, "head -c 999 t > model/tokenizer.json"));
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data text --steps 1");
+    EXPECT_CONTAINS(run.output, "model/tokenizer.json: ");
+}
+
+WEIR_TEST_SUITE(cli_chats, TEST(replies_are_learnt_and_nothing_else),
+                TEST(the_loss_is_weighted_over_the_mini_batch), TEST(text_is_read_by_the_tokenizer),
+                TEST(samples_answer_a_question), TEST(what_cannot_be_read_so_is_refused))

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: a GGUF file has the model's numbers, tokens and sizes where its format says, or there is
+ * none. Method: a reader of the format's own, from its description; tensors against the safetensors
+ * that they came from. That other readers take it is golden/gguf_oracle.py's.
+ */
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cli_run run;
+
+#define CONFIG(type, vocab, more)                                                                  \
+    "{\"model_type\": \"" type "\", \"hidden_size\": 32, \"intermediate_size\": 48, "              \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "           \
+    "\"vocab_size\": " vocab ", \"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, "        \
+    "\"rope_theta\": 1000.0, \"hidden_act\": \"silu\", \"eos_token_id\": 602" more "}"
+#define TIED ", \"tie_word_embeddings\": true"
+#define LLAMA3                                                                                     \
+    ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "  \
+    "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64}"
+
+static void write_file(const char *folder, const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    EXPECT(fputs(text, file) >= 0);
+    EXPECT(fclose(file) == 0);
+}
+
+static const char *make_folder(const char *config, const char *family) {
+    const char *folder = test_temporary_directory();
+    EXPECT(cli_do(folder, "mkdir model"));
+    EXPECT(
+        cli_do(".", "cp tests/golden/tokenizers/%s.json %s/model/tokenizer.json", family, folder));
+    write_file(folder, "model/config.json", config);
+    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
+    EXPECT_EQ_INT(run.code, 0);
+    return folder;
+}
+
+/* ---- a reader ---- */
+
+struct reader {
+    char *data;
+    size_t bytes, at;
+    size_t keys, tensors; /* where they begin */
+    uint64_t key_count, tensor_count;
+    size_t base; /* of tensors' data */
+};
+
+static uint64_t number(struct reader *r, size_t bytes) {
+    uint64_t value = 0;
+    if (!EXPECT(bytes <= r->bytes - r->at)) abort();
+    memcpy(&value, r->data + r->at, bytes);
+    r->at += bytes;
+    return value;
+}
+
+static const char *text(struct reader *r, size_t *length) {
+    *length = (size_t)number(r, 8);
+    const char *at = r->data + r->at;
+    if (!EXPECT(*length <= r->bytes - r->at)) abort();
+    r->at += *length;
+    return at;
+}
+
+static void pass(struct reader *r, uint64_t type) {
+    static const size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    size_t length;
+    if (type == 8) {
+        (void)text(r, &length);
+    } else if (type == 9) {
+        uint64_t item = number(r, 4);
+        for (uint64_t left = number(r, 8); left > 0; left--) pass(r, item);
+    } else {
+        (void)number(r, sizes[type]);
+    }
+}
+
+/* Stands before the value of a key; its type, or 99. */
+static uint64_t find_key(struct reader *r, const char *wanted) {
+    r->at = r->keys;
+    for (uint64_t k = 0; k < r->key_count; k++) {
+        size_t length;
+        const char *key = text(r, &length);
+        uint64_t type = number(r, 4);
+        if (length == strlen(wanted) && memcmp(key, wanted, length) == 0) return type;
+        pass(r, type);
+    }
+    return 99;
+}
+
+static uint64_t u32_of(struct reader *r, const char *key) {
+    return find_key(r, key) == 4 ? number(r, 4) : UINT64_MAX;
+}
+
+static bool text_is(struct reader *r, const char *key, const char *wanted) {
+    size_t length;
+    if (find_key(r, key) != 8) return false;
+    const char *at = text(r, &length);
+    return length == strlen(wanted) && memcmp(at, wanted, length) == 0;
+}
+
+struct found {
+    uint64_t rank, shape[4], type;
+    const char *data;
+};
+
+static bool find_tensor(struct reader *r, const char *wanted, struct found *found) {
+    r->at = r->tensors;
+    for (uint64_t t = 0; t < r->tensor_count; t++) {
+        size_t length;
+        const char *name = text(r, &length);
+        found->rank = number(r, 4);
+        for (uint64_t i = 0; i < found->rank; i++) found->shape[i] = number(r, 8);
+        found->type = number(r, 4);
+        uint64_t offset = number(r, 8);
+        EXPECT(offset % 32 == 0 && r->base + offset < r->bytes);
+        found->data = r->data + r->base + offset;
+        if (length == strlen(wanted) && memcmp(name, wanted, length) == 0) return true;
+    }
+    return false;
+}
+
+static void open_file(struct reader *r, const char *folder, const char *name) {
+    char path[512];
+    struct found found;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    *r = (struct reader){.data = NULL};
+    r->data = cli_read(path, &r->bytes);
+    CHECK(r->data != NULL && r->bytes > 24 && memcmp(r->data, "GGUF", 4) == 0);
+    r->at = 4;
+    EXPECT_EQ_UINT(number(r, 4), 3);
+    r->tensor_count = number(r, 8);
+    r->key_count = number(r, 8);
+    r->keys = r->at;
+    (void)find_key(r, "");
+    r->tensors = r->at;
+    r->base = r->tensors;
+    (void)find_tensor(r, "", &found);
+    r->base = (r->at + 31) / 32 * 32;
+}
+
+/* ---- tests ---- */
+
+static void check_f32(struct reader *r, struct weir__safetensors *file, const char *name,
+                      const char *gguf, uint32_t heads) {
+    struct found found;
+    const struct weir__safetensor *tensor = weir__safetensors_find(file, name);
+    CHECK(tensor != NULL && find_tensor(r, gguf, &found));
+    EXPECT_EQ_UINT(found.type, 0);
+    EXPECT_EQ_UINT(found.rank, tensor->rank);
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        EXPECT_EQ_UINT(found.shape[tensor->rank - 1 - i], (uint64_t)tensor->shape[i]);
+    size_t rows = (size_t)tensor->shape[0], width = tensor->bytes / rows;
+    for (size_t row = 0; row < rows; row++) {
+        size_t size = heads > 0 ? rows / heads : 1, in = row % size;
+        size_t from = heads > 0 ? row - in + in / 2 + (in % 2) * (size / 2) : row;
+        EXPECT(memcmp(found.data + row * width, (const char *)tensor->data + from * width, width) ==
+               0);
+    }
+}
+
+static void test_a_file_has_the_model(void) {
+    const char *folder = make_folder(CONFIG("qwen2", "640", TIED), "qwen");
+    struct reader r;
+    char path[512];
+    size_t length;
+    write_file(folder, "model/tokenizer_config.json",
+               "{\"eos_token\": \"<|im_end|>\", \"pad_token\": {\"content\": \"<|endoftext|>\"}, "
+               "\"chat_template\": \"{{ x }}\"}");
+    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --type f32 --out m.gguf");
+    open_file(&r, folder, "m.gguf");
+    CHECK_HELPERS();
+    EXPECT(text_is(&r, "general.architecture", "qwen2"));
+    EXPECT(text_is(&r, "general.name", "model"));
+    EXPECT(text_is(&r, "tokenizer.ggml.model", "gpt2"));
+    EXPECT(text_is(&r, "tokenizer.ggml.pre", "qwen2"));
+    EXPECT(text_is(&r, "tokenizer.chat_template", "{{ x }}"));
+    EXPECT_EQ_UINT(u32_of(&r, "qwen2.block_count"), 2);
+    EXPECT_EQ_UINT(u32_of(&r, "qwen2.context_length"), 512);
+    EXPECT_EQ_UINT(u32_of(&r, "qwen2.feed_forward_length"), 48);
+    EXPECT_EQ_UINT(u32_of(&r, "qwen2.attention.head_count_kv"), 2);
+    EXPECT_EQ_UINT(u32_of(&r, "tokenizer.ggml.eos_token_id"), 602);
+    EXPECT_EQ_UINT(u32_of(&r, "tokenizer.ggml.padding_token_id"), 600);
+    EXPECT_EQ_UINT(u32_of(&r, "tokenizer.ggml.bos_token_id"), UINT64_MAX);
+    CHECK_EQ_UINT(find_key(&r, "tokenizer.ggml.tokens"), 9);
+    CHECK(number(&r, 4) == 8 && number(&r, 8) == 640);
+    for (int i = 0; i < 602; i++) (void)text(&r, &length);
+    const char *token = text(&r, &length);
+    EXPECT(length == 10 && memcmp(token, "<|im_end|>", 10) == 0);
+    CHECK_EQ_UINT(find_key(&r, "tokenizer.ggml.token_type"), 9);
+    CHECK(number(&r, 4) == 5 && number(&r, 8) == 640);
+    for (int i = 0; i < 640; i++) {
+        uint64_t kind = number(&r, 4);
+        if (i < 600 || i == 602 || i >= 608) EXPECT_EQ_UINT(kind, i < 600 ? 1 : i == 602 ? 3 : 5);
+    }
+    snprintf(path, sizeof path, "%s/model/model.safetensors", folder);
+    struct weir__safetensors *file = cli_open(path);
+    EXPECT_EQ_UINT(r.tensor_count, weir__safetensors_count(file));
+    check_f32(&r, file, "model.embed_tokens.weight", "token_embd.weight", 0);
+    check_f32(&r, file, "model.layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight", 0);
+    check_f32(&r, file, "model.layers.1.self_attn.k_proj.bias", "blk.1.attn_k.bias", 0);
+    check_f32(&r, file, "model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight", 0);
+    check_f32(&r, file, "model.norm.weight", "output_norm.weight", 0);
+    weir__safetensors_close(file);
+    free(r.data);
+}
+
+static void test_llamas_heads_are_in_its_order(void) {
+    const char *folder = make_folder(CONFIG("llama", "620", LLAMA3), "smollm");
+    struct reader r;
+    struct found found;
+    char path[512];
+    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
+    open_file(&r, folder, "m.gguf");
+    CHECK_HELPERS();
+    EXPECT(text_is(&r, "general.architecture", "llama"));
+    EXPECT(text_is(&r, "tokenizer.ggml.pre", "smollm"));
+    snprintf(path, sizeof path, "%s/model/model.safetensors", folder);
+    struct weir__safetensors *file = cli_open(path);
+    check_f32(&r, file, "model.layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight", 4);
+    check_f32(&r, file, "model.layers.1.self_attn.k_proj.weight", "blk.1.attn_k.weight", 2);
+    check_f32(&r, file, "model.layers.1.self_attn.v_proj.weight", "blk.1.attn_v.weight", 0);
+    check_f32(&r, file, "lm_head.weight", "output.weight", 0);
+    weir__safetensors_close(file);
+    CHECK(find_tensor(&r, "rope_freqs.weight", &found));
+    CHECK_EQ_UINT(found.shape[0], 4);
+    float factors[4];
+    memcpy(factors, found.data, sizeof factors);
+    /* a turn of the first takes 2 pi, of the last 2 pi 1000^(3/4) = 1117 tokens, above 64 */
+    EXPECT_NEAR(factors[0], 1, 0);
+    EXPECT_NEAR(factors[3], 8, 1e-6);
+    free(r.data);
+}
+
+static void test_blocks_of_bytes_are_near_the_numbers(void) {
+    const char *folder = make_folder(CONFIG("qwen2", "640", TIED), "qwen");
+    struct reader r;
+    struct found found;
+    char path[512];
+    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --type q8_0 --out m.gguf");
+    EXPECT_CONTAINS(run.output, "2 matrices of rows that 32 does not divide stay f16");
+    open_file(&r, folder, "m.gguf");
+    CHECK_HELPERS();
+    EXPECT_EQ_UINT(u32_of(&r, "general.file_type"), 7);
+    CHECK(find_tensor(&r, "blk.0.ffn_down.weight", &found));
+    EXPECT_EQ_UINT(found.type, 1);
+    CHECK(find_tensor(&r, "blk.0.attn_q.bias", &found));
+    EXPECT_EQ_UINT(found.type, 0);
+    CHECK(find_tensor(&r, "blk.1.ffn_up.weight", &found));
+    CHECK_EQ_UINT(found.type, 8);
+    snprintf(path, sizeof path, "%s/model/model.safetensors", folder);
+    struct weir__safetensors *file = cli_open(path);
+    const struct weir__safetensor *tensor =
+        weir__safetensors_find(file, "model.layers.1.mlp.up_proj.weight");
+    for (size_t block = 0; block < tensor->bytes / 128; block++) {
+        float numbers[32], most = 0;
+        memcpy(numbers, (const char *)tensor->data + block * 128, 128);
+        for (int i = 0; i < 32; i++) most = fmaxf(most, fabsf(numbers[i]));
+        const signed char *bytes = (const signed char *)found.data + block * 34 + 2;
+        for (int i = 0; i < 32; i++)
+            EXPECT_NEAR(bytes[i] * (most / 127), numbers[i], most / 127 * 0.6);
+    }
+    weir__safetensors_close(file);
+    free(r.data);
+}
+
+static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
+    const char *folder = make_folder(CONFIG("llama", "700", ""), "llama2");
+    CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+    EXPECT_CONTAINS(run.output, "model/tokenizer.json: llama.cpp has no such pre_tokenizer");
+    EXPECT(cli_do(folder, "test ! -e m.gguf && test ! -e m.gguf.partial"));
+    CHECK(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
+    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
+    CHECK(cli_do(folder, "sed -i 's/N}{1,3}/N}{1,4}/; s/Isolated/Removed/' model/tokenizer.json"));
+    CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+    folder = make_folder(CONFIG("llama", "600", ""), "qwen");
+    CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+    EXPECT_CONTAINS(run.output, "the tokenizer has 608 tokens, the model's vocabulary 600");
+    folder =
+        make_folder(CONFIG("qwen3", "640", ", \"attention_bias\": true, \"head_dim\": 8"), "qwen");
+    CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+    EXPECT_CONTAINS(run.output, "llama.cpp has no qwen3 with such biases");
+    CLI_CODE_IN(folder, &run, 2, "export --model model --format hf --type q8_0 --out m");
+    EXPECT_CONTAINS(run.output, "--type q8_0: safetensors have no such numbers");
+}
+
+WEIR_TEST_SUITE(cli_gguf, TEST(a_file_has_the_model), TEST(llamas_heads_are_in_its_order),
+                TEST(blocks_of_bytes_are_near_the_numbers),
+                TEST(what_llama_cpp_would_read_otherwise_is_refused))
