@@ -359,9 +359,11 @@ struct weir_pipe_options {
     bool recompute_late; /**< R waits for the gradient too; to measure the gain */
     bool infer_only;     /**< no backward, no gradients, no optimizer state */
     bool debug_inputs;   /**< catch stages that write to what is read-only (slow; on CPUs) */
-    uint32_t threads_per_worker; /**< 0: the cores divided among the workers. One on a GPU has 1,
-                                      on a core near the GPU that "auto" takes from nobody. No bit
-                                      of a network depends on it */
+    uint32_t threads_per_worker; /**< 0: the cores divided among the workers; in a world as many as
+                                      every rank has cores for, which shares those of its host that
+                                      others may use too. One on a GPU has 1, on a core near the GPU
+                                      that "auto" takes from nobody. No bit of a network depends on
+                                      it */
     const char *bind;            /**< "auto", "none", or a core list like "0-3,8", dealt to the
                                       workers in order; NULL: the environment's WEIR_BIND, else
                                       "auto" */

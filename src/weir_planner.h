@@ -71,6 +71,9 @@ struct weir_layer_costs {
     const struct weir_skip_route *skips; /**< of layers, all with names; ascending sources */
     double task_seconds;                 /**< what an action costs besides its layers */
     uint32_t optimizer_arrays;           /**< optimizer bytes per byte that learns */
+    uint32_t rank_count;                 /**< processes that were measured; 0: all are as one */
+    const double *rank_paces; /**< [rank_count]: how long a rank takes for what the layers' times
+                                   are of, as a part of those; above 0 */
     /** The same layers on the next kind of worker, GPUs beside CPUs, say; NULL: there is none. It
      * has as many layers. Skips and borders are the first list's. */
     const struct weir_layer_costs *other;
@@ -81,6 +84,11 @@ struct weir_worker_cost {
     uint32_t kind; /**< 0: the list itself; 1: its `other`, and so on */
     double pace;   /**< seconds by those of its kind: 2 takes twice as long; 0: 1 */
 };
+
+/** What each of so many workers, of all replicas, takes for what the layers' times are of: its
+ * rank's pace, where ranks have the workers as struct weir_rank_links says; else 1. Whoever cuts,
+ * simulates or plans has it from here. WEIR_ERR_ARGUMENT: there are fewer workers than ranks. */
+int weir_worker_paces(const struct weir_layer_costs *costs, uint32_t workers, double *paces);
 
 /* ---- weights ---- */
 

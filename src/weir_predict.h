@@ -110,7 +110,9 @@ struct weir_simulate_options {
     const double *stage_seconds;     /**< or, if not NULL, by [stage * WEIR_KIND_COUNT + kind] */
     const double *micro_batch_scale; /**< [micro-batch]: factor of its tasks' times, for rows that
                                           do not divide evenly; NULL: 1 */
-    double host_seconds;             /**< before each action: its worker is busy with starting it */
+    const double *worker_paces; /**< [worker, of all replicas]: and of its tasks', for machines that
+                                     are not alike; NULL: 1 */
+    double host_seconds;        /**< before each action: its worker is busy with starting it */
     double noise;  /**< each task's time is multiplied by a number of its own, uniform in
                         1 - noise … 1 + noise; 0 … 1 */
     uint64_t seed; /**< of the noise, which depends on it and on the action alone */

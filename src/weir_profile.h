@@ -73,12 +73,18 @@ struct weir_profile_options {
         .steps_least = 7, .steps_most = 50, .seconds = 1.0                                         \
     }
 
+/** One of several processes that measured. */
+struct weir_profile_rank {
+    char host[64];
+    char machine[160]; /**< as in struct weir_profile */
+};
+
 /** A profile; all of it is its own and read-only. */
 struct weir_profile {
     struct weir_layer_costs costs;
     char version[32];   /**< of the library that measured */
     char device[8];     /**< what all layers run on: "cpu" or "cuda" */
-    char machine[160];  /**< processor and cores, or the GPU */
+    char machine[160];  /**< processor and cores, or the GPU; of several ranks the slowest's */
     char libraries[64]; /**< "v4", the level of a CPU's kernels, "cuBLASLt 12.9.1, cuDNN 9.10.2", or
                            "none" */
     uint64_t model;     /**< weir_model_fingerprint */
@@ -90,8 +96,10 @@ struct weir_profile {
     bool infer_only;                 /**< F alone, as inference runs it */
     uint32_t steps;                  /**< that were measured */
     double seconds[WEIR_KIND_COUNT]; /**< of the whole model as one stage, per micro-batch */
-    double spread; /**< (p90 - p10) / median of its F and B: above 0.1 the machine was busy with
-                        something else, and the times are to be taken with care */
+    /** Of all ranks the largest (p90 - p10) / median of its F and B: above 0.1 the machine was busy
+     * with something else, and the times are to be taken with care. */
+    double spread;
+    const struct weir_profile_rank *ranks; /**< [costs.rank_count] */
     const struct weir_profile *other; /**< of the pipe's GPUs, where this one is of its CPUs; its
                                            costs are costs.other. NULL: workers are of one kind */
 };
@@ -101,17 +109,21 @@ struct weir_profile {
 uint64_t weir_model_fingerprint(const struct weir_model *model);
 
 /** Measures. Blocks for options.seconds and longer; makes a net of its own, whose memory is gone at
- * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (an op without a kernel on the
- * GPU) and what weir_net_new and weir_net_step give, every reason in `faults`. The profile is the
- * caller's: weir_profile_destroy. */
+ * the end. With options.net.pipe.world all ranks measure at the same time, each on its own cores or
+ * a GPU of its own, and have the same profile then: the times of the rank that took longest, and in
+ * costs.rank_paces what each took as a part of that. Every rank must call it, with the same options
+ * and devices of one kind. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (an op without
+ * a kernel on the GPU) and what weir_net_new and weir_net_step give, every reason in `faults`. The
+ * profile is the caller's: weir_profile_destroy. */
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile);
 /** Accepts NULL. */
 void weir_profile_destroy(struct weir_profile *profile);
 
 /** Checks that the profile is of this model, these kinds of devices (GPUs must be of one name),
- * machine, row count, dtype and number of threads, and sets its optimizer bytes to these options'
- * optimizer. Where it is not, each difference is a line in `faults`, and the status
+ * machine (of several ranks: of this one of as many, or without a world one of its processors), row
+ * count, dtype and number of threads, and sets its optimizer bytes to these options' optimizer.
+ * Where it is not, each difference is a line in `faults`, and the status
  * WEIR_ERR_CONFIG. Of `options` what struct weir_profile_options says.
  */
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
@@ -131,6 +143,7 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
  * …, "parameters": …, "trainable": …, "gradients": …, "optimizer": …, "copied": 0, "copied_from":
  * 0, "copied_learns": false, "no_backward": false, "joined": false}, …], "skips": [{"namespace":
  * "", "skip": "a", "source": 1, "readers": [4], "bytes": …, "differentiable": true}, …],
+ * "ranks": [{"host": "a", "machine": "…", "pace": 0.8}, …] where it is of several ranks,
  * "other": {the same of the GPUs, where there are CPUs and GPUs}}
  */
 int weir_profile_write(const struct weir_profile *profile, weir_write_fn *write, void *context);

@@ -140,13 +140,17 @@ struct weir_lost {
     char text[224];  /**< one line for people: rank, host, how */
 };
 
-/** For how many time-outs, ten seconds at least, ranks may come to the start after each other. */
+/** For how many time-outs, ten seconds at least, ranks may come to the start after each other,
+ * where no other limit is given. */
 enum { WEIR_JOIN_TIMEOUTS = 6 };
 
 struct weir_world_options {
     size_t size;
     const char *library; /**< of MPI; NULL: it is looked for, see weir_world_mpi */
     double peer_timeout; /**< seconds that a rank may be silent; > 0 */
+    /** Seconds in which every rank must have come; 0: WEIR_JOIN_TIMEOUTS. What dies in the start of
+     * MPI is known to its launcher alone, so those that wait there for it end no sooner. */
+    double start_timeout;
     /** Called once, on a thread of the world, when a rank is lost; may be NULL. The calls of the
      * world fail with WEIR_ERR_PEER from a moment before, but a thread that is inside MPI may never
      * come back: who must end then does so here, by _exit. Where this is given, SIGSEGV and SIGBUS
@@ -158,7 +162,7 @@ struct weir_world_options {
 };
 /** Ten seconds, and nobody is called. */
 #define WEIR_WORLD_OPTIONS_INIT                                                                    \
-    { sizeof(struct weir_world_options), NULL, 10.0, NULL, NULL }
+    { sizeof(struct weir_world_options), NULL, 10.0, 0.0, NULL, NULL }
 
 /** Joins the world that a launcher (mpiexec, srun) started this process in, by the first MPI that
  * is found: what `options->library` (`options` NULL: WEIR_WORLD_OPTIONS_INIT) names (NULL: the
@@ -170,7 +174,7 @@ struct weir_world_options {
  *
  * Ranks are watched over by a thread and by TCP connections between them, from before MPI starts
  * until close: a rank that dies, or is silent for the time-out, is lost (weir_lost), and so is one
- * of ranks that have not all come here within WEIR_JOIN_TIMEOUTS of it. What no connection leads to
+ * of ranks that have not all come here within start_timeout. What no connection leads to
  * is said in world->warning, and left to what MPI tells.
  *
  * A process of no launcher, or of one that started it alone, is a world of one and needs no MPI.
@@ -191,6 +195,14 @@ int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_wor
  * run time, or what the environment's WEIR_NCCL names) where both ranks have the same version and
  * are not on one GPU; else through pinned memory and the world, and the line says why. */
 const char *weir_pipe_exchange(const struct weir_pipe *pipe);
+
+/** Which rows of an input this process's workers read in a training step of `rows` rows: *count
+ * from *first on, those of its replica; *count 0: none, for another rank has the input's stage.
+ * What a step is given elsewhere is not looked at, so who reads data needs no more than these.
+ * `input` is one of weir_pipe_options.inputs, and rows are as the pipe was given them; of one that is
+ * replicated they are all, where its stage is. */
+void weir_pipe_input_rows(const struct weir_pipe *pipe, uint32_t input, int64_t rows,
+                          int64_t *first, int64_t *count);
 
 #ifdef __cplusplus
 }

@@ -53,7 +53,8 @@ static uint32_t sharing_most(const struct weir_planner_options *options) {
 static bool take_room(struct weir_planner *planner) {
     struct weir__pool *pool = &planner->pool;
     size_t stages = planner->stages_most, workers = planner->options->workers;
-    size_t sets = planner->options->worker_costs != NULL ? workers : 1;
+    bool differ = planner->options->worker_costs != NULL || planner->options->costs->rank_count > 0;
+    size_t sets = differ ? workers : 1;
     planner->weights =
         weir__pool_take(pool, sets * planner->options->costs->layer_count, sizeof(double));
     planner->sizes = weir__pool_take(pool, stages, sizeof(uint32_t));
@@ -66,10 +67,38 @@ static bool take_room(struct weir_planner *planner) {
     planner->largest = weir__pool_take(pool, workers, sizeof(uint64_t));
     planner->no_backward = weir__pool_take(pool, stages, sizeof(bool));
     planner->shares = weir__pool_take(pool, stages, sizeof(struct weir__share));
+    planner->paces = weir__pool_take(pool, planner->replicas * workers, sizeof(double));
+    planner->pace_least = weir__pool_take(pool, workers, sizeof(double));
+    planner->pace_most = weir__pool_take(pool, workers, sizeof(double));
+    planner->cut_costs = NULL;
+    if (differ &&
+        (planner->cut_costs = weir__pool_take(pool, workers, sizeof planner->cut_costs[0])) == NULL)
+        return false;
     return planner->weights != NULL && planner->sizes != NULL && planner->modes != NULL &&
            planner->table_modes != NULL && planner->saved != NULL && planner->kept != NULL &&
            planner->lasting != NULL && planner->largest != NULL && planner->no_backward != NULL &&
-           planner->shares != NULL;
+           planner->shares != NULL && planner->paces != NULL && planner->pace_least != NULL &&
+           planner->pace_most != NULL;
+}
+
+/* A cut is every replica's, so it goes by the slowest of a worker's places; a bound by the fastest.
+ */
+static int find_paces(struct weir_planner *planner) {
+    uint32_t workers = planner->options->workers, all = planner->replicas * workers;
+    int status = weir_worker_paces(planner->options->costs, all, planner->paces);
+    for (uint32_t w = 0; status == WEIR_OK && w < all; w++) {
+        double pace = planner->paces[w];
+        double *least = &planner->pace_least[w % workers], *most = &planner->pace_most[w % workers];
+        *least = w < workers || pace < *least ? pace : *least;
+        *most = w < workers || pace > *most ? pace : *most;
+    }
+    for (uint32_t w = 0; status == WEIR_OK && planner->cut_costs != NULL && w < workers; w++) {
+        const struct weir_worker_cost *given = planner->options->worker_costs;
+        struct weir_worker_cost own = given != NULL ? given[w] : (struct weir_worker_cost){0, 1};
+        planner->cut_costs[w] =
+            (struct weir_worker_cost){own.kind, weir__pace(&own) * planner->pace_most[w]};
+    }
+    return status;
 }
 
 static int take_chunks(struct weir_planner *planner, const struct weir_planner_chunks *from) {
@@ -130,6 +159,8 @@ int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_
     planner->status = WEIR_OK;
     planner->replicas = options->shared != NULL ? options->shared->replicas : 1;
     if (!take_room(planner)) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = find_paces(planner);
+    if (status != WEIR_OK) return status;
     if (options->shared != NULL) planner->shared = *options->shared;
     planner->shared.gradient_bytes = planner->gradients;
     planner->shared.parameter_bytes = NULL;
@@ -166,6 +197,26 @@ static void check_fixed(const struct weir_planner_options *options, struct weir_
                         layers, weir__s(layers), options->stages, weir__s(options->stages));
     if (options->stage_checkpoint != NULL && options->stages == 0)
         weir_faults_add(faults, "checkpoint modes of stages without their number: give both");
+}
+
+/* Of costs that were measured on several ranks. */
+static void check_paces(const struct weir_planner_options *options, uint32_t replicas,
+                        struct weir_faults *faults) {
+    const struct weir_layer_costs *costs = options->costs;
+    uint32_t count = costs->rank_count;
+    bool good = count == 0 || costs->rank_paces != NULL;
+    for (uint32_t r = 0; good && r < count; r++)
+        good = costs->rank_paces[r] > 0 && costs->rank_paces[r] < HUGE_VAL;
+    if (!good) weir_faults_add(faults, "a rank's pace that is none: give a number above 0");
+    if (count > replicas * options->workers)
+        weir_faults_add(faults,
+                        "the times are of %u ranks, and there %s %u worker%s: ask for one on each, "
+                        "or measure fewer",
+                        count, replicas * options->workers == 1 ? "is" : "are",
+                        replicas * options->workers, weir__s(replicas * options->workers));
+    if (count > 0 && options->ranks != NULL && options->ranks->rank_count != count)
+        weir_faults_add(faults, "the times are of %u ranks, the links of %u: give those of one run",
+                        count, options->ranks->rank_count);
 }
 
 static void check_chunks(const struct weir_planner_options *options, struct weir_faults *faults) {
@@ -227,6 +278,7 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
     if (replicas == 0 || (options->ranks != NULL && options->ranks->rank_count % replicas != 0))
         weir_faults_add(&own, "%u replica%s of the ranks: give a number that divides theirs",
                         replicas, weir__s(replicas));
+    check_paces(options, replicas, &own);
     check_chunks(options, &own);
     if (own.count == 0) check_workers(options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);

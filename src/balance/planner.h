@@ -76,6 +76,9 @@ struct weir_planner {
     enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
     bool late;                   /**< recompute of the coming tries */
     uint32_t replicas;
+    double *paces;                      /**< [replicas * workers] */
+    struct weir_worker_cost *cut_costs; /**< [workers]: kinds, and paces with the ranks'; or NULL */
+    double *pace_least, *pace_most;     /**< [workers]: over replicas */
     struct weir_shared_costs shared;    /**< for the simulator */
     uint64_t *saved, *kept, *gradients; /**< [stages_most]: for it too */
     uint64_t *lasting, *largest;        /**< [workers]: for the estimate */
@@ -142,7 +145,7 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
                       uint64_t *estimate, struct weir_prediction *prediction);
 /** The partition that is even by time, for uniform `mode`, into planner->sizes. */
 int weir__planner_cut(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode);
-/** Seconds of recompute in the filled-in costs' step, over all workers. */
+/** Seconds of recompute in the filled-in costs' step, over all workers of a replica in the mean. */
 double weir__planner_recompute_time(const struct weir_planner *planner,
                                     const struct weir__try *tried);
 

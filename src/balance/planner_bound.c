@@ -16,23 +16,31 @@
 /* Sums in another order than the simulator's. */
 static const double rounding = 1e-9;
 
+/* What tasks take on a worker. */
+struct worker_times {
+    double pace; /* of what they cost; the least of its replicas */
+    double host; /* before each */
+};
+
 /* F and R of a step, by the simulator's mean F, which is *forward. */
 static double forward_work(const struct weir_stage_cost *stage, const struct weir__chunks *chunks,
-                           enum weir_checkpoint mode, double host, double *forward) {
+                           enum weir_checkpoint mode, const struct worker_times *times,
+                           double *forward) {
     uint32_t m = chunks->micro_batches;
     uint32_t again = stage->no_backward ? 0 : weir_checkpoint_count(mode, m);
     assert(m > 0 && again <= m);
     double part = (double)again / m, last = chunks->scale != NULL ? chunks->scale[m - 1] : 1;
     double scales = again == 0 ? 0 : again == m ? chunks->scale_sum : chunks->scale_sum - last;
-    *forward = weir__mean_forward(stage, part);
+    *forward = weir__mean_forward(stage, part) * times->pace;
     return *forward * chunks->scale_sum +
-           weir__pass_seconds(stage->seconds, WEIR__PASS_RECOMPUTE) * scales +
-           host * ((double)m + again);
+           weir__pass_seconds(stage->seconds, WEIR__PASS_RECOMPUTE) * times->pace * scales +
+           times->host * ((double)m + again);
 }
 
 /* `mode` NULL: the least over the modes, of each sum by itself. */
 static struct weir__share share_of(const struct weir_stage_cost *stage,
-                                   const struct weir__chunks *chunks, bool split, double host,
+                                   const struct weir__chunks *chunks, bool split,
+                                   const struct worker_times *times,
                                    const enum weir_checkpoint *mode) {
     assert(mode == NULL || *mode >= WEIR_CHECKPOINT_ALWAYS);
     assert(mode == NULL || *mode <= WEIR_CHECKPOINT_NEVER);
@@ -41,14 +49,14 @@ static struct weir__share share_of(const struct weir_stage_cost *stage,
     for (int k = WEIR_CHECKPOINT_ALWAYS; k <= WEIR_CHECKPOINT_NEVER; k++) {
         double forward;
         if (mode != NULL && *mode != (enum weir_checkpoint)k) continue;
-        double work = forward_work(stage, chunks, (enum weir_checkpoint)k, host, &forward);
+        double work = forward_work(stage, chunks, (enum weir_checkpoint)k, times, &forward);
         share.forward = fmin(share.forward, forward);
         share.work = fmin(share.work, work);
     }
     if (stage->no_backward) return share;
-    double whole = weir__least_backward(seconds, !split);
-    share.gradient = weir__least_gradient(seconds, !split);
-    share.work += share.gradient * chunks->scale_sum + host * chunks->micro_batches;
+    double whole = weir__least_backward(seconds, !split) * times->pace;
+    share.gradient = weir__least_gradient(seconds, !split) * times->pace;
+    share.work += share.gradient * chunks->scale_sum + times->host * chunks->micro_batches;
     share.rest = fmax(whole - share.gradient, 0) * chunks->scale_sum;
     return share;
 }
@@ -96,10 +104,12 @@ double weir__planner_bound(struct weir_planner *planner, uint32_t index,
     assert(shape->stages <= planner->stages_most);
     const struct weir__chunks *chunks = &planner->chunks[shape->chunks];
     double most = 0;
-    for (uint32_t s = 0; s < shape->stages; s++)
-        planner->shares[s] =
-            share_of(&planner->costs->list[s], chunks, shape->split, planner->options->host_seconds,
-                     modes == NULL ? NULL : &modes[s]);
+    for (uint32_t s = 0; s < shape->stages; s++) {
+        const struct worker_times times = {planner->pace_least[shape->workers[s]],
+                                           planner->options->host_seconds};
+        planner->shares[s] = share_of(&planner->costs->list[s], chunks, shape->split, &times,
+                                      modes == NULL ? NULL : &modes[s]);
+    }
     for (uint32_t w = 0; w < planner->options->workers; w++)
         most = fmax(most, worker_bound(planner, shape, w));
     return most * (1 - rounding);

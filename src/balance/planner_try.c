@@ -132,6 +132,7 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
         planner->gradients[s] = planner->costs->list[s].gradients;
     simulated.table = planner->table;
     simulated.micro_batch_scale = chunks->scale;
+    simulated.worker_paces = planner->paces;
     simulated.host_seconds = options->host_seconds;
     simulated.link = options->link;
     simulated.links = options->links;
@@ -175,10 +176,15 @@ double weir__planner_recompute_time(const struct weir_planner *planner,
                                     const struct weir__try *tried) {
     assert(planner->costs->stage_count == planner->shapes[tried->shape].stages);
     uint32_t micro_batches = weir__planner_chunks_at(planner, tried->shape)->micro_batches;
+    uint32_t workers = planner->options->workers;
     double sum = 0;
-    for (uint32_t s = 0; s < planner->costs->stage_count; s++)
+    for (uint32_t s = 0; s < planner->costs->stage_count; s++) {
+        double pace = 0;
+        for (uint32_t r = 0; r < planner->replicas; r++)
+            pace += planner->paces[r * workers + planner->shapes[tried->shape].workers[s]];
         sum += weir__pass_seconds(planner->costs->list[s].seconds, WEIR__PASS_RECOMPUTE) *
-               weir_checkpoint_count(tried->modes[s], micro_batches);
+               weir_checkpoint_count(tried->modes[s], micro_batches) * pace / planner->replicas;
+    }
     return sum;
 }
 
@@ -195,9 +201,9 @@ int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_ch
     by.micro_batches = planner->chunks[shape->chunks].micro_batches;
     by.split = shape->split;
     const struct weir_layer_costs *layers = planner->chunks[shape->chunks].layers;
-    int status = options->worker_costs == NULL
+    int status = planner->cut_costs == NULL
                      ? weir_layer_weights(layers, &by, planner->weights)
-                     : weir_worker_weights(layers, options->worker_costs, options->workers, &by,
+                     : weir_worker_weights(layers, planner->cut_costs, options->workers, &by,
                                            planner->weights);
     if (status != WEIR_OK) return status;
     struct weir_partition_options cut = weir__planner_cut_options(planner, index);

@@ -4,6 +4,15 @@
 
 #include <math.h>
 
+int weir_worker_paces(const struct weir_layer_costs *costs, uint32_t workers, double *paces) {
+    assert(costs != NULL && paces != NULL);
+    uint32_t ranks = costs->rank_count;
+    if (workers < ranks || (ranks > 0 && costs->rank_paces == NULL)) return WEIR_ERR_ARGUMENT;
+    for (uint32_t w = 0; w < workers; w++)
+        paces[w] = ranks > 0 ? costs->rank_paces[weir__dealt_rank(ranks, workers, w)] : 1;
+    return WEIR_OK;
+}
+
 static double time_weight(const struct weir_layer_cost *layer,
                           const struct weir_balance_options *options, double checkpointed) {
     assert(checkpointed >= 0 && checkpointed <= 1);

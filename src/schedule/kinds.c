@@ -98,6 +98,8 @@ struct weir__stage_facts weir__stage_facts_of(const struct weir_simulate_options
     const double *seconds = costs->kind_seconds;
     if (costs->stage_seconds != NULL) seconds = &costs->stage_seconds[(size_t)s * WEIR_KIND_COUNT];
     memcpy(facts.seconds, seconds, sizeof facts.seconds);
+    for (uint32_t kind = 0; costs->worker_paces != NULL && kind < WEIR_KIND_COUNT; kind++)
+        facts.seconds[kind] *= costs->worker_paces[worker];
     if (crosses && weir__no_backward(costs->no_backward, s)) facts.ahead = costs->ahead;
     if (!backward) return facts;
     if (costs->saved_bytes != NULL) facts.saved[WEIR__BYTES] = costs->saved_bytes[s];

@@ -399,15 +399,17 @@ static int start_thread(struct weir__beats *beats) {
     return failed == 0 ? WEIR_OK : WEIR_ERR_SYSTEM;
 }
 
-static void set_times(struct weir__beats *beats, double seconds) {
-    double ms = seconds * 1000, interval = ms / BEATS_PER_TIMEOUT;
-    assert(ms > 0);
+static void set_times(struct weir__beats *beats) {
+    double ms = beats->options.peer_timeout * 1000, interval = ms / BEATS_PER_TIMEOUT;
+    double start = beats->options.start_timeout;
+    assert(ms > 0 && start >= 0);
     if (interval < BEAT_LEAST_MS) interval = BEAT_LEAST_MS;
     if (interval > BEAT_MOST_MS) interval = BEAT_MOST_MS;
     beats->timeout = (uint64_t)(ms * (double)BEATS_MS);
     beats->interval = (uint64_t)interval * BEATS_MS;
     beats->limit = WEIR_JOIN_TIMEOUTS * beats->timeout;
     if (beats->limit < JOIN_LEAST_MS * BEATS_MS) beats->limit = JOIN_LEAST_MS * BEATS_MS;
+    if (start > 0) beats->limit = (uint64_t)(start * 1000 * (double)BEATS_MS);
 }
 
 static int init_waiting(struct weir__beats *beats) {
@@ -429,7 +431,7 @@ int weir__beats_begin(const struct weir__beats_options *options, struct weir__be
     if (beats == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     beats->options = *options;
     for (uint32_t i = 0; i < BEATS_GUESTS; i++) beats->guests[i].wire.descriptor = -1;
-    set_times(beats, options->peer_timeout);
+    set_times(beats);
     int status = WEIR_ERR_SYSTEM;
     if ((beats->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) goto fail_memory;
     if ((status = init_waiting(beats)) != WEIR_OK) goto fail_wake;

@@ -17,13 +17,13 @@ struct weir__beats;
 struct weir__beats_options {
     const struct weir_allocator *allocator;
     const char *host;
-    double peer_timeout;
+    double peer_timeout, start_timeout;                        /**< as in weir_world_options */
     void (*lost)(void *context, const struct weir_lost *lost); /**< as in weir_world_options */
     void *context;
 };
 
 /** Before MPI begins: makes a door to be reached at, and the thread. From here to settle there is
- * a limit of WEIR_JOIN_TIMEOUTS times the time-out, since nobody can be asked yet.
+ * the limit of start_timeout, since nobody can be asked yet.
  * WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_SYSTEM: no thread. */
 int weir__beats_begin(const struct weir__beats_options *options, struct weir__beats **out);
 const struct weir__door *weir__beats_door(const struct weir__beats *beats);

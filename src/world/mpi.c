@@ -403,6 +403,7 @@ static int begin_beats(struct mpi_world *world, const struct weir_world_options 
     const struct weir__beats_options beats = {.allocator = world->allocator,
                                               .host = host,
                                               .peer_timeout = options->peer_timeout,
+                                              .start_timeout = options->start_timeout,
                                               .lost = options->lost,
                                               .context = options->context};
     int status = weir__beats_begin(&beats, &world->beats);
@@ -509,11 +510,12 @@ int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_wor
     const struct weir__launch launch = weir__launch_read();
     assert(world != NULL);
     if (options == NULL) options = &fallback;
-    if (!weir__is_sized(options) || !(options->peer_timeout > 0)) {
+    bool sized = weir__is_sized(options);
+    if (!sized || !(options->peer_timeout > 0) || !(options->start_timeout >= 0)) {
         weir_faults_add(faults,
-                        "the world's options: a time-out of %g s, or the member `size`, is "
-                        "not right: begin with WEIR_WORLD_OPTIONS_INIT",
-                        weir__is_sized(options) ? options->peer_timeout : 0.0);
+                        "the world's options: a time-out of %g s, or of %g s at the start, or the "
+                        "member `size`, is not right: begin with WEIR_WORLD_OPTIONS_INIT",
+                        sized ? options->peer_timeout : 0.0, sized ? options->start_timeout : 0.0);
         return WEIR_ERR_ARGUMENT;
     }
     weir__world_of_one(world);

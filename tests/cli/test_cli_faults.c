@@ -134,6 +134,21 @@ static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
     }
 }
 
+/* A rank that never joins: the other cannot know which it is, but ends when it was told to. */
+static void test_the_start_ends_with_its_time_out(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    run.code =
+        test_shell(run.output, sizeof run.output,
+                   "{ cd '%s' && %s && timeout 60 mpiexec -n 2 sh -c '[ \"$PMI_RANK\" != 1 ] "
+                   "|| exec sleep 100; exec \"%s/bin/weir\" train --data %s " RUN
+                   " --steps 2 --peer-timeout 100 --start-timeout 2' 2>&1; }",
+                   folder, environment(), test_install_prefix(), cli_text());
+    EXPECT(run.code != 0 && run.code != 124);
+    EXPECT_CONTAINS(run.output, "did not come");
+    if (test_has_failed()) puts(run.output);
+}
+
 /* How long it was silent, as the one that names it has counted; in ms. */
 static uint32_t silent_ms(void) {
     static const char said[] = "nothing was heard of it for ";
@@ -312,6 +327,25 @@ static void test_launch_leaves_a_log_alone_that_is_not_its_own(void) {
     EXPECT_EQ_STR(run.output, "foreign\n");
 }
 
+/* Some ranks have begun, and then nothing is heard: for as long as the job says. */
+static void test_launch_ends_a_start_with_its_time_out(void) {
+    const char *folder = test_temporary_directory();
+    if (!can_run()) return;
+    if (!cli_do(folder, "cat > launcher <<'END'\n"
+                        "#!/bin/sh\n[ \"$1\" = --version ] || [ -e once ] || { touch once\n"
+                        "echo \"weir-launch $WEIR_LAUNCH starting\" >&2; exec sleep 100; }\n"
+                        "exec mpiexec \"$@\"\nEND\nchmod +x launcher"))
+        return;
+    run.code =
+        test_shell(run.output, sizeof run.output,
+                   "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher timeout 50 '%s/bin/weir' "
+                   "launch -n 2 -- train --data %s " RUN " --steps 2 --start-timeout 15 2>&1; }",
+                   folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT_CONTAINS(run.output, "launch: a rank that was starting is lost");
+    if (test_has_failed()) puts(run.output);
+}
+
 /* As when a host goes while MPI starts: the ranks end in it, and the launcher waits. */
 static void test_a_start_that_breaks_holds_up_nobody(void) {
     const char *folder = test_temporary_directory();
@@ -418,6 +452,7 @@ WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(launch_goes_on_to_the_file_of_an_undisturbed_run),
                 TEST(launch_goes_on_with_fewer_replicas),
                 TEST(launch_leaves_a_log_alone_that_is_not_its_own),
+                TEST(the_start_ends_with_its_time_out), TEST(launch_ends_a_start_with_its_time_out),
                 TEST(a_start_that_breaks_holds_up_nobody),
                 TEST(a_rank_that_is_refused_at_the_start_ends_the_job),
                 TEST(a_level_does_not_rise_when_a_job_goes_on),

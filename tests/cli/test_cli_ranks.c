@@ -275,13 +275,97 @@ static void test_what_is_for_one_process_is_refused_once(void) {
     const char *folder = test_temporary_directory();
     char arguments[512];
     if (!run_ranks(&run, folder, 2, "layers")) return;
-    EXPECT(strstr(run.output, "'grad' and 'doctor' run over several") != NULL);
+    EXPECT(strstr(run.output, "'profile' and 'doctor' run over several") != NULL);
     snprintf(arguments, sizeof arguments, "train --data %s " RUN " --balance-by time", cli_text());
     if (!run_ranks(&run, folder, 2, arguments)) return;
     EXPECT(run.code != 0);
-    const char *first = strstr(run.output, "--balance-by: not over several processes");
+    const char *first = strstr(run.output, "--balance-by time: over several processes");
     if (EXPECT(first != NULL))
-        EXPECT(strstr(first + 1, "--balance-by: not over several processes") == NULL);
+        EXPECT(strstr(first + 1, "--balance-by time: over several processes") == NULL);
+}
+
+/* What ranks measure together is a profile that each of them, and who is alone, may go by. */
+static void test_ranks_measure_one_profile(void) {
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512], path[512];
+    snprintf(path, sizeof path, "%s/p", folder);
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(together, sizeof together, "%s/together", folder);
+    snprintf(arguments, sizeof arguments,
+             "profile " CLI_MODEL " --batch 8 --chunks 4 --seconds 0.1 --bind none --out p");
+    if (!run_ranks(&run, folder, 2, arguments)) return;
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    EXPECT_CONTAINS(run.output, "rank 1    takes ");
+    json_t *root = cli_json(path), *ranks = json_object_get(root, "ranks");
+    double most = 0;
+    EXPECT_EQ_UINT(json_array_size(ranks), 2);
+    for (size_t r = 0; r < json_array_size(ranks); r++) {
+        double pace = json_number_value(json_object_get(json_array_get(ranks, r), "pace"));
+        EXPECT(pace > 0 && pace <= 1);
+        most = pace > most ? pace : most;
+    }
+    EXPECT_NEAR(most, 1.0, 0.0);
+    uint32_t threads = (uint32_t)json_integer_value(json_object_get(root, "threads"));
+    json_decref(root);
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " CLI_TRAIN
+             " --batch 8 --chunks 4 --steps 2 --balance-by time --profile p --bind none --save %s",
+             cli_text(), together);
+    run_ranks(&run, folder, 2, arguments);
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    EXPECT_CONTAINS(run.output, "balance by time: --balance ");
+    CLI_CODE(&run, 0,
+             "train --data %s " CLI_TRAIN " --batch 8 --chunks 4 --steps 2 --workers 2 --stages 2 "
+             "--bind none --save %s",
+             cli_text(), alone);
+    cli_same_exported(&run, alone, together);
+    CLI_CODE_IN(folder, &run, 0,
+                "plan " CLI_MODEL " --batch 8 --chunks 4 --workers 2 --threads-per-stage %u "
+                "--search --profile p --bind none",
+                threads);
+    CLI_CODE_IN(folder, &run, 2,
+                "plan " CLI_MODEL " --batch 8 --chunks 4 --workers 1 --threads-per-stage %u "
+                "--search --profile p --bind none",
+                threads);
+    EXPECT_CONTAINS(run.output, "the times are of 2 ranks, and there is 1 worker");
+}
+
+/* Bits are the groups': with links rank 0 is free to choose how many replicas share them. */
+static void test_links_choose_replicas_where_groups_are_given(void) {
+    static const char *const rates[] = {"1e15", "1e3"};
+    const char *folder = test_temporary_directory();
+    char arguments[1024], alone[512], together[512], name[600];
+    snprintf(alone, sizeof alone, "%s/alone", folder);
+    snprintf(name, sizeof name, "%s/links", folder);
+    CLI_CODE(&run, 0,
+             "train --data %s " CLI_TRAIN " --chunks 4 --steps 3 --plan given --stages 2 "
+             "--gradient-groups 2 --save %s",
+             cli_text(), alone);
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(name, "w");
+        CHECK(file != NULL);
+        fprintf(file, "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": %s}]}", rates[i]);
+        CHECK(fclose(file) == 0);
+        snprintf(together, sizeof together, "%s/together-%d", folder, i);
+        snprintf(arguments, sizeof arguments,
+                 "train --data %s " CLI_TRAIN
+                 " --chunks 4 --steps 3 --gradient-groups 2 --links links --save %s",
+                 cli_text(), together);
+        if (!run_ranks(&run, folder, 2, arguments)) return;
+        if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+        EXPECT_EQ_INT(strstr(run.output, "2 replicas, 2 groups") != NULL, i == 0);
+        cli_same_exported(&run, alone, together);
+    }
+    snprintf(arguments, sizeof arguments,
+             "train --data %s " CLI_TRAIN " --chunks 4 --steps 1 --links links", cli_text());
+    run_ranks(&run, folder, 2, arguments); /* who gives no groups has one, as without links */
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT(strstr(run.output, "replicas") == NULL);
+    run_ranks(&run, folder, 3, arguments);
+    EXPECT_EQ_INT(run.code, 2);
+    EXPECT_CONTAINS(run.output, "--links links: it is of 2 ranks, and there are 3");
+    CLI_CODE_IN(folder, &run, 2, "train --data %s " CLI_TRAIN " --links links", cli_text());
+    EXPECT_CONTAINS(run.output, "--links links: this process is alone");
 }
 
 /* Through the host's memory: the fake NCCL is of one process. */
@@ -416,15 +500,19 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
     EXPECT(strstr(run.output, "2 workers for 3 ranks") != NULL);
 }
 
-WEIR_TEST_SUITE(
-    cli_ranks, TEST(replicas_save_what_one_process_saves),
-    TEST(replicas_without_their_processes_are_told_how_to_start),
-    TEST(ranks_save_what_one_process_saves), TEST(without_options_each_rank_has_one_worker),
-    TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
-    TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),
-    TEST(a_signal_to_one_rank_ends_all_with_a_save),
-    TEST(ranks_take_the_highest_level_that_all_have), TEST(one_trace_and_one_report_show_all_ranks),
-    TEST(where_a_folder_cannot_be_is_refused), TEST(a_folder_that_one_rank_does_not_see_is_refused),
-    TEST(gpus_of_ranks_save_what_those_of_one_process_do),
-    TEST(what_is_for_one_process_is_refused_once), TEST(doctor_measures_what_lies_between_ranks),
-    TEST(doctor_refuses_once), TEST(more_ranks_than_workers_are_told_how_many_there_are))
+WEIR_TEST_SUITE(cli_ranks, TEST(replicas_save_what_one_process_saves),
+                TEST(replicas_without_their_processes_are_told_how_to_start),
+                TEST(ranks_save_what_one_process_saves),
+                TEST(without_options_each_rank_has_one_worker),
+                TEST(the_newest_stay_and_have_another_name), TEST(the_best_is_that_of_one_process),
+                TEST(a_save_that_fails_on_one_rank_is_told_and_leaves_the_former),
+                TEST(a_signal_to_one_rank_ends_all_with_a_save),
+                TEST(ranks_take_the_highest_level_that_all_have),
+                TEST(one_trace_and_one_report_show_all_ranks),
+                TEST(where_a_folder_cannot_be_is_refused),
+                TEST(a_folder_that_one_rank_does_not_see_is_refused),
+                TEST(gpus_of_ranks_save_what_those_of_one_process_do),
+                TEST(what_is_for_one_process_is_refused_once), TEST(ranks_measure_one_profile),
+                TEST(links_choose_replicas_where_groups_are_given),
+                TEST(doctor_measures_what_lies_between_ranks), TEST(doctor_refuses_once),
+                TEST(more_ranks_than_workers_are_told_how_many_there_are))

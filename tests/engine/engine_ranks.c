@@ -2,7 +2,7 @@
 #include "engine/engine_ranks.h"
 
 #include "engine/engine_gpu.h"
-#include "pipe/run/pipe.h"
+#include "pipe/run/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,19 @@ struct weir_step engine_ranks_step(const struct engine_ranks *all, const struct 
     return step;
 }
 
+/* A rank has the arenas of its own workers, as large as planned, messages' slots in them, and no
+ * others'. */
+static void expect_planned_memory(const struct weir_pipe *pipe) {
+    const struct weir_plan *plan = weir_pipe_plan(pipe);
+    for (uint32_t w = 0; w < plan->device_count; w++) {
+        const struct weir__arena *arena = &pipe->memory.arenas[w];
+        bool here = pipe->ranks == NULL || (w >= pipe->ranks->first && w < pipe->ranks->end);
+        EXPECT_EQ_UINT(weir__arena_bytes(arena), here ? plan->devices[w].total : 0);
+        EXPECT_EQ_INT(arena->lasting != NULL || arena->working != NULL,
+                      here && plan->devices[w].total > 0);
+    }
+}
+
 int engine_rank_build(struct engine_rank *rank, struct weir_world *world, struct weir_pipe **pipe) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
@@ -30,6 +43,7 @@ int engine_rank_build(struct engine_rank *rank, struct weir_world *world, struct
     snprintf(rank->exchange, sizeof rank->exchange, "%s", weir_pipe_exchange(*pipe));
     const struct weir_plan *plan = weir_pipe_plan(*pipe);
     for (uint32_t w = 0; w < plan->device_count; w++) rank->hops += plan->pinned[w].hops;
+    expect_planned_memory(*pipe);
     return WEIR_OK;
 }
 
@@ -72,9 +86,24 @@ static int read_gradients(struct engine_rank *rank, struct weir_pipe *pipe) {
     return WEIR_OK;
 }
 
+/* Numbers that are none where others have the rows; nothing is to come of them. */
+static void spoil_foreign_rows(struct engine_rank *rank, const struct weir_pipe *pipe,
+                               struct engine_batch *batch) {
+    for (uint32_t i = 0; i < rank->options.input_count; i++) {
+        size_t row = pipe->setup.options.inputs[i].rows_factor * pipe->setup.input_row_bytes[i];
+        int64_t first, count;
+        weir_pipe_input_rows(pipe, i, batch->rows, &first, &count);
+        if (rank->options.inputs[i].replicated) row = 0; /* for all rows */
+        memset(batch->inputs[i], 0xFF, (size_t)first * row);
+        memset((char *)batch->inputs[i] + (size_t)(first + count) * row, 0xFF,
+               (size_t)(batch->rows - first - count) * row);
+    }
+}
+
 int engine_rank_steps(struct engine_rank *rank, struct weir_pipe *pipe) {
     int status = WEIR_OK;
     for (uint32_t k = 0; k < ENGINE_STEPS && status == WEIR_OK; k++) {
+        if (k != ENGINE_STEP_INFERS) spoil_foreign_rows(rank, pipe, &rank->seen[k]);
         struct weir_step step = engine_ranks_step(rank->of, &rank->seen[k], k);
         status = k == ENGINE_STEP_INFERS ? weir_pipe_infer(pipe, &step, &rank->results[k])
                                          : weir_pipe_step(pipe, &step, &rank->results[k]);

@@ -39,6 +39,13 @@ void problem_fill(struct problem *problem, uint32_t layers) {
     problem->costs.skip_count = 1;
 }
 
+void problem_measure(struct problem *problem) {
+    problem->paces[0] = 1;
+    problem->paces[1] = 0.3 + 0.1 * (double)test_random_below(6);
+    problem->costs.rank_count = 2;
+    problem->costs.rank_paces = problem->paces;
+}
+
 void problem_differ(struct problem *problem, struct problem *other, uint32_t count,
                     struct weir_worker_cost *workers) {
     *other = *problem;

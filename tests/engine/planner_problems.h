@@ -11,11 +11,14 @@ struct problem {
     struct weir_layer_cost layers[PROBLEM_LAYERS_MOST];
     struct weir_skip_route skip;
     uint32_t readers[2];
+    double paces[2];
     struct weir_layer_costs costs; /**< of the above, which must not move */
 };
 
 /** With a skip that two layers read, by half a chance, where there are enough. */
 void problem_fill(struct problem *problem, uint32_t layers);
+/** Its times were measured on two ranks, of which the second is faster. */
+void problem_measure(struct problem *problem);
 /** The same layers with as many times the rows; the part `fixed` of times does not grow by them. */
 void problem_scale(const struct problem *from, double rows, double fixed, struct problem *problem);
 /** Beside `problem`'s the costs of a second kind, `other`, of the same layers with times and bytes

@@ -107,6 +107,19 @@ static void check_sizes(const struct weir_partition_options *options, const uint
     EXPECT_EQ_UINT(sum, options->count);
 }
 
+/* The first two workers are rank 0's. */
+static void test_a_worker_has_its_ranks_pace(void) {
+    const double paces[] = {1, 0.5};
+    struct weir_layer_costs costs = {.rank_count = 2, .rank_paces = paces};
+    double found[4];
+    CHECK_OK(weir_worker_paces(&costs, 4, found));
+    for (uint32_t w = 0; w < 4; w++) EXPECT_NEAR(found[w], paces[w / 2], 0);
+    EXPECT_STATUS(weir_worker_paces(&costs, 1, found), WEIR_ERR_ARGUMENT);
+    costs.rank_count = 0;
+    CHECK_OK(weir_worker_paces(&costs, 4, found));
+    EXPECT_NEAR(found[3], 1, 0);
+}
+
 /* ---- partitions ---- */
 
 static void expect_cut(const double *weights, uint32_t count, const uint32_t *expected,
@@ -579,7 +592,8 @@ static void test_skips_without_their_list_are_refused(void) {
 
 WEIR_TEST_SUITE(
     balance, TEST(blocks_are_cut_as_upstream_cuts_them), TEST(among_equals_later_parts_are_large),
-    TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
+    TEST(a_worker_has_its_ranks_pace), TEST(weights_that_are_none_are_refused),
+    TEST(no_partition_has_a_lighter_heaviest_worker),
     TEST(all_partitions_up_to_a_weight_are_visited_once), TEST(no_partition_has_a_better_score),
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_in_few_steps), TEST(a_layer_weighs_its_time),

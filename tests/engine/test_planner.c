@@ -106,6 +106,7 @@ static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_ba
     struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     problem_fill(&problem, layers);
+    if (layers % 2 == 0) problem_measure(&problem);
     struct weir_planner_options options = problem_options(&problem, workers, micro_batches);
     if (differ) problem_differ(&problem, &other, workers, costs);
     if (differ) options.worker_costs = costs;
@@ -183,6 +184,9 @@ static double simulated(const struct weir_planner_options *options,
     simulate.host_seconds = options->host_seconds;
     simulate.recompute_late = choice->recompute_late;
     simulate.micro_batch_scale = options->micro_batch_scale;
+    double paces[16];
+    EXPECT_STATUS(weir_worker_paces(options->costs, choice->workers, paces), WEIR_OK);
+    simulate.worker_paces = paces;
     EXPECT_STATUS(weir_simulate(simulator, &simulate, NULL, &prediction), WEIR_OK);
     weir_simulator_destroy(simulator);
     weir_stage_costs_destroy(stages);
@@ -207,6 +211,7 @@ static void test_steps_are_the_simulators_and_their_parts_add_up(void) {
     struct weir_planner_result result;
     for (uint32_t i = 0; i < 6; i++) {
         problem_fill(&problem, 7 + i);
+        if (i % 3 == 1) problem_measure(&problem);
         struct weir_planner_options options = problem_options(&problem, 2 + i % 2, 4 + i);
         if (i >= 3) problem_differ(&problem, &other, options.workers, costs);
         if (i >= 3) options.worker_costs = costs;

@@ -4,10 +4,12 @@
  * files are written, read, changed in one place and refused with the place named; each thing that a
  * profile is of is changed once.
  */
+#include "engine/threads_world.h"
 #include "harness.h"
 #include "net/net_trial.h"
 #include "net/profiles.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +25,12 @@ static void check_equal(const struct weir_profile *a, const struct weir_profile 
     EXPECT(a->steps == b->steps && a->measured == b->measured && a->spread == b->spread);
     EXPECT(memcmp(a->seconds, b->seconds, sizeof a->seconds) == 0);
     EXPECT(a->costs.task_seconds == b->costs.task_seconds);
+    if (!EXPECT(a->costs.rank_count == b->costs.rank_count)) return;
+    for (uint32_t r = 0; r < a->costs.rank_count; r++) {
+        EXPECT(a->costs.rank_paces[r] == b->costs.rank_paces[r]);
+        EXPECT(strcmp(a->ranks[r].host, b->ranks[r].host) == 0);
+        EXPECT(strcmp(a->ranks[r].machine, b->ranks[r].machine) == 0);
+    }
     if (!EXPECT(a->costs.layer_count == b->costs.layer_count)) return;
     for (uint32_t i = 0; i < a->costs.layer_count; i++) {
         const struct weir_layer_cost *x = &a->costs.layers[i], *y = &b->costs.layers[i];
@@ -65,6 +73,80 @@ static void expect_refused(struct weir_profile *profile, const struct weir_model
     EXPECT_STATUS(weir_profile_fit(profile, model, options, &faults), WEIR_ERR_CONFIG);
     EXPECT_FAULTS(&faults, word);
     weir_faults_clean_up(&faults);
+}
+
+/* ---- of several ranks ---- */
+
+enum { RANKS = 3 };
+
+struct measuring {
+    const struct weir_model *model;
+    struct weir_profile_options options;
+    struct weir_profile *profiles[RANKS];
+    uint32_t odd; /* a rank that measures other rows; RANKS: none */
+};
+
+static int measure_rank(void *context, struct weir_world *world) {
+    struct measuring *all = context;
+    struct weir_profile_options own = all->options;
+    own.net.pipe.world = world;
+    if (world->rank == all->odd) own.net.pipe.rows += 2;
+    return weir_profile_new(all->model, &own, NULL, &all->profiles[world->rank]);
+}
+
+/* Of `ranks` ranks of so many: whether the profile is theirs, seen by the first. */
+static void expect_fit(struct measuring *all, uint32_t ranks, const char *word) {
+    const struct threads_options how = {.ranks = ranks, .seed = 1};
+    struct threads_world *threads = threads_world_new(&how);
+    struct weir_net_options net = all->options.net;
+    net.pipe.world = threads_world_rank(threads, 0);
+    if (word == NULL)
+        EXPECT_STATUS(weir_profile_fit(all->profiles[0], all->model, &net, NULL), WEIR_OK);
+    else
+        expect_refused(all->profiles[0], all->model, &net, word);
+    threads_world_destroy(threads);
+}
+
+static void test_ranks_have_one_profile(void) {
+    struct weir_error error = {0};
+    struct weir_profile *read = NULL;
+    struct measuring all = {.model = gpt_model(false, 0), .odd = RANKS};
+    const struct threads_options how = {.ranks = RANKS, .seed = test_random_u64(), .delay = 10};
+    double most = 0;
+    char path[256];
+    CHECK(all.model != NULL);
+    all.options = profile_options(8, 2);
+    all.options.net.pipe.workers = RANKS;
+    all.options.net.stages = RANKS;
+    CHECK_STATUS(threads_world_once(&how, measure_rank, &all), WEIR_OK);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        check_equal(all.profiles[r], all.profiles[0]);
+        EXPECT(all.profiles[0]->costs.rank_paces[r] > 0);
+        most = fmax(most, all.profiles[0]->costs.rank_paces[r]);
+    }
+    EXPECT_EQ_UINT(all.profiles[0]->costs.rank_count, RANKS);
+    EXPECT_NEAR(most, 1, 0);
+    path_of("ranks.profile", path, sizeof path);
+    CHECK_OK(weir_profile_save(all.profiles[0], path, &error));
+    CHECK_OK(weir_profile_load(test_allocator(), path, NULL, &read));
+    check_equal(read, all.profiles[0]);
+    CHECK_OK(weir_profile_fit(read, all.model, &all.options.net, NULL));
+    expect_fit(&all, RANKS, NULL);
+    expect_fit(&all, RANKS - 1, "the profile is of 3 ranks, and there are 2");
+    weir_profile_destroy(read);
+    for (uint32_t r = 0; r < RANKS; r++) weir_profile_destroy(all.profiles[r]);
+    weir_model_destroy((struct weir_model *)all.model);
+}
+
+/* None waits for times that do not come. */
+static void test_ranks_that_measure_other_things_are_refused(void) {
+    struct measuring all = {.model = gpt_model(false, 0), .odd = 1};
+    const struct threads_options how = {.ranks = RANKS, .seed = test_random_u64(), .delay = 10};
+    CHECK(all.model != NULL);
+    all.options = profile_options(8, 2);
+    EXPECT_STATUS(threads_world_once(&how, measure_rank, &all), WEIR_ERR_CONFIG);
+    for (uint32_t r = 0; r < RANKS; r++) EXPECT(all.profiles[r] == NULL);
+    weir_model_destroy((struct weir_model *)all.model);
 }
 
 static void test_a_profile_of_something_else_is_refused(void) {
@@ -217,7 +299,8 @@ static void test_files_that_are_no_profiles_are_refused(void) {
     weir_model_destroy(model);
 }
 
-WEIR_TEST_SUITE(profile_file, TEST(a_file_holds_the_profile),
+WEIR_TEST_SUITE(profile_file, TEST(a_file_holds_the_profile), TEST(ranks_have_one_profile),
+                TEST(ranks_that_measure_other_things_are_refused),
                 TEST(a_profile_of_something_else_is_refused),
                 TEST(what_is_frozen_makes_another_model),
                 TEST(a_fit_counts_the_optimizer_that_is_used),

@@ -627,6 +627,12 @@ static double busy_of(const struct slow *s, uint32_t w) {
     return busy;
 }
 
+static double pace_of(const struct slow *s, uint32_t a) {
+    uint32_t w = 0;
+    while (a >= s->table->lines[w + 1]) w++;
+    return s->options->worker_paces != NULL ? s->options->worker_paces[w] : 1.0;
+}
+
 static void begin_all(struct slow *s) {
     s->shared = s->options->shared;
     s->table = s->options->table;
@@ -639,7 +645,7 @@ static void begin_all(struct slow *s) {
         const double *seconds = s->options->kind_seconds;
         if (s->options->stage_seconds != NULL)
             seconds = &s->options->stage_seconds[action->stage % s->each * WEIR_KIND_COUNT];
-        s->seconds[a] = seconds[action->kind];
+        s->seconds[a] = seconds[action->kind] * pace_of(s, a);
         if (s->shared != NULL) slow_share_seconds(s, a);
     }
 }

@@ -137,6 +137,24 @@ static void test_smaller_micro_batches_take_less_time(void) {
     weir_simulator_destroy(simulator);
 }
 
+/* The last stage is on the faster machine: 33 where all are alike. */
+static void test_a_worker_takes_as_long_as_its_pace_says(void) {
+    static const double paces[] = {1.0, 1.0, 1.0, 0.5}, none[] = {1.0, 1.0, -1.0, 1.0};
+    struct weir_simulator *simulator = simulator_new();
+    struct weir_table *table = table_of("1f1b", 4, 0, 8);
+    struct weir_simulate_options options = options_of(table);
+    struct weir_prediction prediction;
+    options.worker_paces = paces;
+    CHECK_OK(weir_simulate(simulator, &options, NULL, &prediction));
+    EXPECT_NEAR(prediction.step, 30.5, 0.0);
+    EXPECT_NEAR(prediction.workers[3].busy, 12.0, 0.0);
+    EXPECT_NEAR(prediction.workers[2].busy, 24.0, 0.0);
+    options.worker_paces = none;
+    CHECK_STATUS(weir_simulate(simulator, &options, NULL, &prediction), WEIR_ERR_ARGUMENT);
+    weir_table_destroy(table);
+    weir_simulator_destroy(simulator);
+}
+
 /* ---- what skips move ---- */
 
 /* How many values of skips go to another worker per micro-batch. */
@@ -315,6 +333,7 @@ WEIR_TEST_SUITE(simulate, TEST(bubbles_of_gpipe_and_1f1b_are_the_papers),
                 TEST(copies_and_host_time_stand_where_they_belong),
                 TEST(noise_depends_on_its_seed_and_stays_within_bounds),
                 TEST(smaller_micro_batches_take_less_time),
+                TEST(a_worker_takes_as_long_as_its_pace_says),
                 TEST(many_reader_skips_cross_once_per_worker),
                 TEST(a_unet_folded_in_a_v_needs_no_portal_between_workers),
                 TEST(costs_that_cannot_be_are_named), TEST(tables_that_cannot_run_are_refused),

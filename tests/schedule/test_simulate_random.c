@@ -37,6 +37,7 @@ struct trial {
     uint64_t gradients[STAGES], parameters[STAGES];
     struct weir_shared_costs shared;
     uint32_t order_begin[ACTIONS + 1], order_from[ACTIONS];
+    double paces[RANKS];
     struct weir_simulate_options options;
 };
 
@@ -229,6 +230,8 @@ static void random_costs(struct trial *t) {
     if (below(2) == 0) o->saved_bytes = t->saved;
     if (below(2) == 0) o->kept_bytes = t->kept;
     if (t->shared.replicas == 1 && below(4) == 0) random_orders(t);
+    for (uint32_t w = 0; w < RANKS; w++) t->paces[w] = 0.25 * (1u << below(4)); /* exact */
+    if (below(3) == 0) o->worker_paces = t->paces;
     o->no_backward = t->no_backward;
     o->ahead = below(3);
     o->want_actions = true;

@@ -109,6 +109,20 @@ static void stay(uint32_t rank, struct weir__beats *beats) {
     sleep_ms(LIMIT_MS); /* the test ends it */
 }
 
+/* Joins MPI for ever. */
+static void be_early(double start_timeout) {
+    struct weir__beats *beats;
+    uint32_t rank = 0;
+    const struct weir__beats_options options = {.host = "here",
+                                                .peer_timeout = 100,
+                                                .start_timeout = start_timeout,
+                                                .lost = hear,
+                                                .context = &rank};
+    if (weir__beats_begin(&options, &beats) != WEIR_OK) _exit(9);
+    stay(rank, beats);
+    _exit(0);
+}
+
 /* ---- what is told ---- */
 
 static void expect_lost(uint32_t by, uint32_t rank, enum weir_lost_how how, const char *text) {
@@ -118,6 +132,19 @@ static void expect_lost(uint32_t by, uint32_t rank, enum weir_lost_how how, cons
     EXPECT_EQ_INT(lost->how, how);
     EXPECT_EQ_STR(lost->host, "here");
     EXPECT_CONTAINS(lost->text, text);
+}
+
+static void test_who_does_not_come_is_missed_after_the_starts_time_out(void) {
+    ranks = 1;
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(board != MAP_FAILED);
+    fflush(NULL);
+    processes[0] = fork();
+    if (processes[0] == 0) be_early(0.3);
+    CHECK(processes[0] > 0);
+    if (EXPECT(reaches(&board->told[0], 1))) EXPECT_EQ_INT(board->lost[0].how, WEIR_LOST_ABSENT);
+    end_ranks();
+    ranks = RANKS;
 }
 
 static void kill_one(uint32_t victim) {
@@ -331,6 +358,7 @@ WEIR_TEST_SUITE(world_beats, TEST(a_dead_rank_is_named_by_all_and_told_by_the_lo
                 TEST(a_stopped_rank_is_silent_and_hears_so_when_it_goes_on),
                 TEST(where_many_ranks_fall_silent_the_lowest_of_the_others_speaks),
                 TEST(who_says_goodbye_is_not_lost),
+                TEST(who_does_not_come_is_missed_after_the_starts_time_out),
                 TEST(who_ends_all_is_heard_with_its_exit_status),
                 TEST(who_has_no_door_is_left_to_others_to_miss), TEST(strangers_change_nothing),
                 TEST(a_crash_inside_mpi_is_held_up_and_none_else))

@@ -99,6 +99,13 @@ int pipe_profile(const struct pipe_options *options, const struct weir_model *mo
     if (storage->profile != NULL) return WEIR_OK;
     if (path != NULL && (access(path, F_OK) == 0 || errno != ENOENT))
         return load(path, model, net, faults, &storage->profile);
+    if (net->pipe.world != NULL) {
+        weir_faults_add(faults,
+                        "--profile %s: there is none: over several processes it is made first, by "
+                        "mpiexec -n %u weir profile --out FILE",
+                        path != NULL ? path : "FILE", net->pipe.world->rank_count);
+        return WEIR_ERR_CONFIG;
+    }
     return measure(path, true, model, net, notes, faults, &storage->profile);
 }
 
@@ -135,15 +142,52 @@ static int place(const struct weir_net_options *net, struct weir_faults *faults,
     return status;
 }
 
+/* Of all workers, of all replicas. */
+static int find_paces(const struct weir_profile *profile, uint32_t workers, uint32_t replicas,
+                      double **paces, struct weir_faults *faults) {
+    uint32_t all = workers * replicas;
+    *paces = calloc(all, sizeof **paces);
+    if (*paces == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_worker_paces(&profile->costs, all, *paces);
+    if (status != WEIR_OK)
+        weir_faults_add(faults,
+                        "--profile: its times are of %u ranks, and there %s %u worker%s: ask for "
+                        "one on each, or measure fewer",
+                        profile->costs.rank_count, all == 1 ? "is" : "are", all, weir__s(all));
+    return status;
+}
+
+/* Workers' weights are their own where their kinds differ, and by time where their paces do: those
+ * of a worker's slowest replica, since all have one cut. */
+static int weigh(const struct weir_profile *profile, const struct weir_net_options *net,
+                 const struct weir_balance_options *by, uint32_t workers, double *weights,
+                 bool *by_worker, struct weir_faults *faults) {
+    bool timed = by->by != WEIR_BALANCE_BY_SIZE && profile->costs.rank_count > 0;
+    uint32_t replicas = weir__replicas(&net->pipe);
+    struct weir_worker_cost *costs = calloc(workers, sizeof *costs);
+    double *paces = NULL;
+    int status = costs != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (status != WEIR_OK) goto out;
+    *by_worker = weir_net_worker_costs(net, workers, costs) || timed;
+    if (timed) status = find_paces(profile, workers, replicas, &paces, faults);
+    if (status != WEIR_OK) goto out;
+    for (uint32_t w = 0; timed && w < workers * replicas; w++)
+        if (w < workers || paces[w] > costs[w % workers].pace) costs[w % workers].pace = paces[w];
+    status = *by_worker ? weir_worker_weights(&profile->costs, costs, workers, by, weights)
+                        : weir_layer_weights(&profile->costs, by, weights);
+out:
+    free(paces);
+    free(costs);
+    return status;
+}
+
 static int cut(const struct weir_profile *profile, const struct weir_net_options *net, bool by_size,
-               const struct placement *placement, uint32_t *sizes) {
+               const struct placement *placement, uint32_t *sizes, struct weir_faults *faults) {
     struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
-    uint32_t layers = profile->costs.layer_count, workers = placement->workers;
-    struct weir_worker_cost *costs = calloc(workers, sizeof *costs);
-    double *weights = calloc((size_t)layers * workers, sizeof *weights);
-    int status = WEIR_ERR_OUT_OF_MEMORY;
-    if (costs == NULL || weights == NULL) goto out;
+    uint32_t workers = placement->workers;
+    double *weights = calloc((size_t)profile->costs.layer_count * workers, sizeof *weights);
+    if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
     by.checkpoint = net->pipe.checkpoint;
     by.micro_batches = weir_net_micro_batches(net);
@@ -151,19 +195,15 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     by.infer = net->pipe.infer_only;
     by.alive = placement->alive;
     options.weights = weights;
-    options.count = layers;
+    options.count = profile->costs.layer_count;
     options.parts = net->stages;
     options.workers = workers;
     options.stage_workers = placement->of_stage;
-    options.by_worker = weir_net_worker_costs(net, workers, costs);
-    status = options.by_worker
-                 ? weir_worker_weights(&profile->costs, costs, workers, &by, weights)
-                 : weir_layer_weights(&profile->costs, &by, weights);
+    int status = weigh(profile, net, &by, workers, weights, &options.by_worker, faults);
     if (status != WEIR_OK) goto out;
     status = weir_partition(&options, sizes, NULL);
 out:
     free(weights);
-    free(costs);
     return status;
 }
 
@@ -186,7 +226,8 @@ static int choose(const struct pipe_options *options, const struct weir_model *m
     status = by_size ? measure(NULL, false, model, net, notes, faults, &bytes)
                      : pipe_profile(options, model, storage, net, notes, faults);
     if (status != WEIR_OK) goto out;
-    status = cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes);
+    status =
+        cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes, faults);
     if (status != WEIR_OK) goto out;
     net->balance = storage->sizes;
     print_balance(notes, by_size, storage->sizes, net->stages);
@@ -269,13 +310,16 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
     if (step->scale == NULL || step->gradients == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale); /* its own are the first */
     int status = fill_step(step, profile, net, weir_net_micro_batches(net), faults);
-    for (uint32_t s = 0; status == WEIR_OK && s < net->stages; s++)
-        step->gradients[s] = step->stages->list[s].gradients;
+    if (status != WEIR_OK) return status;
+    status = find_paces(profile, step->table->worker_count, weir__replicas(&net->pipe),
+                        &step->paces, faults);
+    for (uint32_t s = 0; s < net->stages; s++) step->gradients[s] = step->stages->list[s].gradients;
     weir_net_shared(net, &step->shared);
     step->shared.gradient_bytes = step->gradients;
     if (weir__gradient_groups(&net->pipe) > 1) step->options.shared = &step->shared;
     step->options.table = step->table;
     step->options.micro_batch_scale = step->scale;
+    step->options.worker_paces = step->paces;
     step->options.recompute_late = net->pipe.recompute_late;
     return status;
 }
@@ -285,6 +329,7 @@ void pipe_step_clean_up(struct pipe_step *step) {
     weir_table_destroy(step->table);
     free(step->scale);
     free(step->gradients);
+    free(step->paces);
     free(step->links);
     *step = (struct pipe_step){0};
 }
@@ -304,11 +349,23 @@ static int fill_links(const struct weir_profile *profile, const struct weir_net_
     return WEIR_OK;
 }
 
+bool pipe_links_fit(const struct weir_profile *profile, const struct weir_rank_links *ranks,
+                    struct weir_faults *faults) {
+    uint32_t count = profile->costs.rank_count;
+    if (count == 0 || ranks == NULL || ranks->rank_count == count) return true;
+    weir_faults_add(faults,
+                    "--links: they are of %u rank%s, and the profile's times of %u: give those of "
+                    "one run",
+                    ranks->rank_count, weir__s(ranks->rank_count), count);
+    return false;
+}
+
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
                  const struct weir_rank_links *ranks, struct weir_faults *faults, double *seconds) {
     struct weir_simulator *simulator = NULL;
     struct weir_prediction prediction;
     struct pipe_step step = {0};
+    if (!pipe_links_fit(profile, ranks, faults)) return WEIR_ERR_CONFIG;
     int status = pipe_step_init(&step, profile, net, faults);
     step.options.no_causes = true;
     step.options.ranks = ranks;

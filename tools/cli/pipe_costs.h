@@ -14,7 +14,7 @@
 
 /** Puts a profile with times into `storage`, unless there is one: what --profile names, which must
  * be of this model and net; where that file is not there, or none is named, it is measured now,
- * which `notes` says, and kept in the file. */
+ * which `notes` says, and kept in the file; but over several ranks that is refused. */
 int pipe_profile(const struct pipe_options *options, const struct weir_model *model,
                  struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
                  struct weir_faults *faults);
@@ -35,6 +35,7 @@ struct pipe_step {
     struct weir_table *table;
     double *scale;                        /**< of each micro-batch's times */
     uint64_t *gradients;                  /**< of each stage */
+    double *paces;                        /**< of each worker, of all replicas */
     struct weir_link_cost *links;         /**< between all workers, where they differ; or NULL */
     struct weir_shared_costs shared;      /**< what replicas and groups take */
     struct weir_simulate_options options; /**< points to the others */
@@ -45,6 +46,9 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
                    const struct weir_net_options *net, struct weir_faults *faults);
 void pipe_step_clean_up(struct pipe_step *step);
 
+/** Whether links, which may be NULL, are of as many ranks as the profile; else a fault. */
+bool pipe_links_fit(const struct weir_profile *profile, const struct weir_rank_links *ranks,
+                    struct weir_faults *faults);
 /** Seconds of a step of the net, whose balance is set, with replicas until all have all parameters.
  * `ranks` as in struct weir_simulate_options. */
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,

@@ -5,8 +5,8 @@
 #include "cli/interrupt.h"
 #include "cli/search.h"
 #include "net/cpu/level.h"
-#include "place/place.h"
 #include "world/allreduce.h"
+#include "world/cores.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,19 +30,14 @@ static void hold_errors(struct ranks *ranks) {
         ranks->lost.errors = 0;
 }
 
-/* What is measured, and differently by each. */
-static void refuse(const struct ranks_command *of) {
-    if (args_given(of->args, "balance-by"))
+/* What would be measured by each by itself. */
+static void refuse(const struct ranks_command *of, uint32_t ranks) {
+    if (of->pipe->balance_by == PIPE_BALANCE_BY_TIME && of->pipe->profile == NULL)
         weir_faults_add(of->faults,
-                        "--balance-by: not over several processes: leave it away, or start one");
+                        "--balance-by time: over several processes by what they have measured: "
+                        "give --profile FILE, of mpiexec -n %u weir profile --out FILE",
+                        ranks);
 }
-
-/* What a rank has. */
-struct means {
-    uint64_t cores_key; /* the same where ranks have the same cores of one host */
-    uint32_t level;     /* its number */
-    uint32_t cores;
-};
 
 static int find_level(struct weir_faults *faults, uint32_t *number) {
     const struct weir__level *level;
@@ -61,66 +56,40 @@ static const char *name_level(const struct ranks_command *of, uint32_t most) {
     return weir__level_at(most)->name;
 }
 
-static int find_means(const struct weir_world *world, struct weir_faults *faults,
-                      struct means *means) {
-    struct weir__machine *machine;
-    struct weir__machine_facts facts;
-    *means = (struct means){0};
-    int status = find_level(faults, &means->level);
-    if (status != WEIR_OK) return status;
-    status = weir__machine_new(NULL, &machine);
-    if (status != WEIR_OK) return status;
-    weir__machine_facts(machine, &facts);
-    weir__machine_destroy(machine);
-    means->cores_key = weir__hash(facts.allowed, world->host, strlen(world->host));
-    means->cores = facts.usable_cores;
-    return WEIR_OK;
-}
-
-/* Each rank's, told to all. */
-static int exchange_means(struct ranks *ranks, struct means *all) {
-    const struct weir_world *world = &ranks->world;
-    int status = find_means(world, ranks->of.faults, &all[world->rank]);
-    if (status != WEIR_OK) return status;
-    return ranks_gather(ranks, all, world->rank_count * sizeof *all);
-}
-
-/* Its share of the cores that it may use, which a launcher has given to it alone or to several. */
-static uint32_t cores_of(const struct means *all, uint32_t count, uint32_t rank) {
-    uint32_t sharing = 0;
-    for (uint32_t r = 0; r < count; r++) sharing += all[r].cores_key == all[rank].cores_key;
-    return all[rank].cores / sharing;
-}
-
-static uint32_t workers_of_rank(const struct ranks *ranks) {
-    const struct pipe_options *pipe = ranks->of.pipe;
-    uint32_t count = ranks->world.rank_count, workers = pipe->workers;
+static uint32_t workers_of_all(const struct pipe_options *pipe) {
     uint32_t stages = pipe->balance.count > 0 ? pipe->balance.count : pipe->stages;
     uint32_t replicas = pipe->replicas > 0 ? pipe->replicas : 1;
-    if (workers == 0) workers = stages / pipe_virtual_stages(pipe) * replicas;
-    return workers > count ? (workers + count - 1) / count : 1;
+    return pipe->workers > 0 ? pipe->workers : stages / pipe_virtual_stages(pipe) * replicas;
+}
+
+/* The highest that all ranks have. */
+static int share_level(struct ranks *ranks) {
+    uint32_t count = ranks->world.rank_count, least;
+    uint32_t *all = weir__acquire(NULL, count, sizeof *all);
+    if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = find_level(ranks->of.faults, &all[ranks->world.rank]);
+    if (status != WEIR_OK) goto out;
+    if ((status = ranks_gather(ranks, all, count * sizeof *all)) != WEIR_OK) goto out;
+    least = all[0];
+    for (uint32_t r = 1; r < count; r++) least = all[r] < least ? all[r] : least;
+    if (ranks->of.pipe->level == NULL) ranks->of.pipe->level = name_level(&ranks->of, least);
+out:
+    weir__release(NULL, all, count, sizeof *all);
+    return status;
 }
 
 /* What is not said is the highest level and the most threads that all ranks have: so all plan the
- * same memory. */
+ * same memory. A search goes by the threads before there is a net to ask. */
 static int share_means(struct ranks *ranks) {
-    uint32_t count = ranks->world.rank_count, cores = UINT32_MAX, level = UINT32_MAX;
     struct pipe_options *pipe = ranks->of.pipe;
-    struct means *all = weir__acquire(NULL, count, sizeof *all);
-    if (all == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = exchange_means(ranks, all);
-    for (uint32_t r = 0; status == WEIR_OK && r < count; r++) {
-        uint32_t own = cores_of(all, count, r);
-        cores = own < cores ? own : cores;
-        level = all[r].level < level ? all[r].level : level;
-    }
-    weir__release(NULL, all, count, sizeof *all);
+    uint32_t cores;
+    int status = share_level(ranks);
     if (status != WEIR_OK) return status;
-    if (pipe->level == NULL) pipe->level = name_level(&ranks->of, level);
-    if (pipe->threads_per_stage > 0) return WEIR_OK;
-    uint32_t threads = cores / workers_of_rank(ranks);
-    pipe->threads_per_stage = threads > 0 ? threads : 1;
-    return WEIR_OK;
+    status = weir__world_cores(&ranks->world, NULL, ranks->of.faults, &cores);
+    if (status == WEIR_OK && pipe->threads_per_stage == 0)
+        pipe->threads_per_stage =
+            weir__world_threads(cores, ranks->world.rank_count, workers_of_all(pipe));
+    return status;
 }
 
 static void warn(const struct ranks_command *of, const char *text) {
@@ -131,7 +100,7 @@ static int join_others(struct ranks *ranks) {
     const struct ranks_command *of = &ranks->of;
     const struct args *args = of->args;
     if (ranks->world.warning[0] != '\0' && ranks->world.rank == 0) warn(of, ranks->world.warning);
-    refuse(of);
+    refuse(of, ranks->world.rank_count);
     bool told =
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
     if (!told) of->pipe->workers = ranks->world.rank_count;
@@ -151,10 +120,11 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
     ranks->of = *of;
     ranks->lost.before = saved_look(of->save);
     if (of->error->status == WEIR_OK) weir__error_clear(of->error);
-    if (of->peer_timeout > 0)
-        options.peer_timeout = of->peer_timeout;
+    if (of->times.peer > 0)
+        options.peer_timeout = of->times.peer;
     else
         weir_faults_add(of->faults, "--peer-timeout 0 leaves no time: give seconds above 0");
+    options.start_timeout = of->times.start;
     options.lost = ranks_lost_tell;
     options.context = ranks;
     ranks_start_begin();
@@ -167,8 +137,10 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
         hold_errors(ranks);
     }
     if (ranks_world(ranks) != NULL) return join_others(ranks);
-    if (args_given(of->args, "peer-timeout"))
-        warn(of, "--peer-timeout: one process waits for no other: it has no effect");
+    if (args_given(of->args, "peer-timeout") || args_given(of->args, "start-timeout"))
+        warn(of, args_given(of->args, "peer-timeout")
+                     ? "--peer-timeout: one process waits for no other: it has no effect"
+                     : "--start-timeout: one process waits for no other: it has no effect");
     return join_nobody(of);
 }
 
@@ -185,7 +157,7 @@ int ranks_agree(struct ranks *ranks, int status, uint64_t digest) {
 /* What a search writes into the options. */
 struct pipeline {
     char schedule[32], checkpoint[sizeof((struct search *)0)->checkpoint];
-    uint32_t stages, workers, virtual_stages, recompute, chunks;
+    uint32_t stages, workers, replicas, virtual_stages, recompute, chunks;
     uint32_t balance_count, balance[ARG_LIST_MAX];
 };
 
@@ -194,6 +166,7 @@ static void describe_pipeline(const struct pipe_options *pipe, struct pipeline *
     snprintf(pipeline->checkpoint, sizeof pipeline->checkpoint, "%s", pipe->checkpoint);
     pipeline->stages = pipe->stages;
     pipeline->workers = pipe->workers;
+    pipeline->replicas = pipe->replicas;
     pipeline->virtual_stages = pipe->virtual_stages;
     pipeline->recompute = pipe->recompute;
     pipeline->chunks = pipe->chunks;
@@ -219,6 +192,7 @@ static void adopt(struct pipe_options *pipe, struct search *search,
     pipe->checkpoint = search->checkpoint;
     pipe->stages = pipeline->stages;
     pipe->workers = pipeline->workers;
+    pipe->replicas = pipeline->replicas;
     pipe->virtual_stages = pipeline->virtual_stages;
     pipe->recompute = pipeline->recompute;
     pipe->chunks = pipeline->chunks;

@@ -24,13 +24,30 @@ struct search;
 /** The bits of a step's flags that are an exit code. */
 enum { RANKS_CODE = 255 };
 
-/** --peer-timeout, of commands that run over ranks. `place`: of its double. */
-#define RANKS_OPTION_PEER_TIMEOUT(place)                                                           \
+/** How long ranks are waited for, in seconds. */
+struct ranks_times {
+    double peer;  /**< that is silent */
+    double start; /**< that has not come; 0: weir_world_options' */
+};
+
+/** --peer-timeout and --start-timeout, of commands that run over ranks. `place`: of their struct
+ * ranks_times. */
+#define RANKS_OPTION_TIMES(place)                                                                  \
+    {"peer-timeout",                                                                               \
+     ARG_REAL,                                                                                     \
+     (place) + offsetof(struct ranks_times, peer),                                                 \
+     "over several processes: how long one of them may be silent; then all end. One that "         \
+     "dies is known at once",                                                                      \
+     .value = "S",                                                                                 \
+     .fallback = "10",                                                                             \
+     .unit = "seconds",                                                                            \
+     .least = 0,                                                                                   \
+     .most = 86400},                                                                               \
     {                                                                                              \
-        "peer-timeout", ARG_REAL, (place),                                                         \
-            "over several processes: how long one of them may be silent; then all end. One that "  \
-            "dies is known at once",                                                               \
-            .value = "S", .fallback = "10", .unit = "seconds", .least = 0, .most = 86400           \
+        "start-timeout", ARG_REAL, (place) + offsetof(struct ranks_times, start),                  \
+            "and how long they may take to come together; 0: six times that, ten seconds at "      \
+            "least",                                                                               \
+            .value = "S", .fallback = "0", .unit = "seconds", .least = 0, .most = 86400            \
     }
 
 /** What a command brings; borrowed until ranks_leave. */
@@ -39,7 +56,7 @@ struct ranks_command {
     const char *unit; /**< what it counts, for ranks_at: "update" */
     const struct args *args;
     struct pipe_options *pipe; /**< what is not said of level, threads and workers is filled in */
-    double peer_timeout;
+    struct ranks_times times;
     struct people *people; /**< silenced on ranks but 0 */
     struct weir_faults *faults;
     struct weir_error *error;

@@ -233,7 +233,7 @@ static void find_machine(struct trying *t) {
 static uint32_t find_replicas(const struct trying *t, struct trial trials[TRIALS_MOST]) {
     uint32_t ranks = t->how->ranks != NULL ? t->how->ranks->rank_count : t->how->rank_count;
     uint32_t groups = t->options->gradient_groups, given = t->options->replicas, count = 0;
-    bool told = args_given(t->args, "replicas") || given > 1 || ranks < 2;
+    bool told = args_given(t->args, "replicas") || given > 1 || ranks < 2 || t->how->keeps_replicas;
     trials[count++] = (struct trial){told && given > 0 ? given : 1, 0};
     for (uint32_t d = 2; !told && d <= ranks && count < TRIALS_MOST; d *= 2)
         if (ranks % d == 0 && (groups == 0 || groups % d == 0))

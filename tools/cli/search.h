@@ -49,12 +49,13 @@ struct search {
 /** Of --plan: "given", "auto". */
 extern const char *const search_plan_names[];
 
-/** A run that searches by itself, as train does, tries one replica: it knows no links. */
+/** What a search may do. */
 struct search_how {
     bool keeps_chunks; /**< also where they are not given: bits are to stay */
-    bool workers;   /**< they are searched too, with a share of the cores each, where nothing that
-                         is given tells them */
-    uint32_t hosts; /**< that share the workers, each like this one; 0: this one alone */
+    bool workers; /**< they are searched too, with a share of the cores each, where nothing that
+                       is given tells them */
+    bool keeps_replicas; /**< also where they are not given: they are 1 then */
+    uint32_t hosts;      /**< that share the workers, each like this one; 0: this one alone */
     const struct weir_rank_links *ranks; /**< workers are on several; NULL: in one process … */
     uint32_t rank_count; /**< … or on so many on this host, if not 0. Where they are not told, all
                               powers of two are tried as replicas that divide it, and the groups of

@@ -40,7 +40,7 @@ static const struct arg_option own_options[] = {
     {"batch", ARG_U32, AT(batch), "continued at a time, each with keys and values of its own",
      .value = "N", .fallback = "16", .unit = "prompts", .least = 1, .most = 65536},
     {"json", ARG_TEXT, AT(json), "one object per text and a summary; - is stdout", .value = "FILE"},
-    RANKS_OPTION_PEER_TIMEOUT(AT(peer_timeout)),
+    RANKS_OPTION_TIMES(AT(times)),
 };
 
 /* ---- what can be refused ---- */
@@ -205,7 +205,7 @@ static int join(struct generate *g, const struct arg_command *command) {
                                      .unit = "text",
                                      .args = g->args,
                                      .pipe = &values->pipe,
-                                     .peer_timeout = values->peer_timeout,
+                                     .times = values->times,
                                      .people = &g->people,
                                      .faults = g->faults,
                                      .error = g->error};

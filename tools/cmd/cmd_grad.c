@@ -21,7 +21,7 @@ struct grad_values {
     const char *weights, *data, *out;
     bool masks;
     uint32_t plan;
-    double peer_timeout;
+    struct ranks_times times;
 };
 
 static const struct arg_option own[] = {
@@ -36,7 +36,7 @@ static const struct arg_option own[] = {
      "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
      "does, but leaves --chunks, and so every bit, as they are",
      .fallback = "given", .choices = search_plan_names},
-    RANKS_OPTION_PEER_TIMEOUT(offsetof(struct grad_values, peer_timeout)),
+    RANKS_OPTION_TIMES(offsetof(struct grad_values, times)),
 };
 
 /** Everything the run holds; zeroed, then cleaned up as a whole. */
@@ -380,7 +380,7 @@ static int join(struct grad *g, const struct arg_command *command) {
                                      .unit = "step",
                                      .args = g->args,
                                      .pipe = &values->pipe,
-                                     .peer_timeout = values->peer_timeout,
+                                     .times = values->times,
                                      .people = &g->people,
                                      .faults = g->faults,
                                      .error = g->error};

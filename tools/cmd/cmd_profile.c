@@ -7,6 +7,7 @@
 #include "cli/output.h"
 #include "cli/pipe_costs.h"
 #include "cli/plan_text.h"
+#include "cli/ranks.h"
 #include "cli/step_options.h"
 
 #include <inttypes.h>
@@ -21,6 +22,7 @@ struct profile_values {
     uint32_t steps;
     double seconds;
     bool inference;
+    struct ranks_times times;
 };
 
 static const struct arg_option own[] = {
@@ -33,6 +35,7 @@ static const struct arg_option own[] = {
      .value = "N", .fallback = "200", .least = 7, .most = 1000},
     {"inference", ARG_FLAG, offsetof(struct profile_values, inference),
      "measures inference, for generate and eval, not training"},
+    RANKS_OPTION_TIMES(offsetof(struct profile_values, times)),
 };
 
 static const char details[] =
@@ -41,7 +44,9 @@ static const char details[] =
     "the cores divided by --workers or --stages, or --threads-per-stage; or on the first GPU of\n"
     "--device; where that names CPUs and GPUs, on both. A profile holds for its model, machine or\n"
     "GPU, rows per micro-batch, threads and dtype, and is refused for others. No other program\n"
-    "should be busy meanwhile; 'spread' says how steady the times were.";
+    "should be busy meanwhile; 'spread' says how steady the times were. Under mpiexec or srun all\n"
+    "ranks measure at once: what is kept is the times of the slowest, and how long each rank took\n"
+    "as a part of them.";
 
 /* ---- for people ---- */
 
@@ -100,7 +105,23 @@ static void print_profile(FILE *to, const struct weir_profile *profile,
             profile->costs.task_seconds * 1e6);
 }
 
+static void print_ranks(FILE *to, const struct weir_profile *profile) {
+    for (uint32_t r = 0; r < profile->costs.rank_count; r++)
+        fprintf(to, "rank %-4" PRIu32 " takes %.3f of that, on %s: %s\n", r,
+                profile->costs.rank_paces[r], profile->ranks[r].host, profile->ranks[r].machine);
+}
+
 /* ---- the command ---- */
+
+/* A run of `weir profile`. */
+struct profiling {
+    const struct profile_values *values;
+    const struct args *args;
+    struct people people;
+    struct ranks ranks;
+    struct weir_faults *faults;
+    struct weir_error *error;
+};
 
 static int save(const struct weir_profile *profile, const char *path, struct weir_error *error) {
     struct output output;
@@ -114,35 +135,43 @@ fail:
     return status;
 }
 
-static int profile_model(const struct profile_values *values, const struct args *args,
-                         const struct weir_model *model, struct weir_faults *faults,
-                         struct weir_error *error) {
+static int profile_model(struct profiling *m, const struct weir_model *model) {
+    const struct profile_values *values = m->values;
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir_profile *profile = NULL;
     struct pipe_storage storage;
-    struct people people;
-    people_init(&people, output_is_standard(values->out));
-    int status = pipe_options_fill(&values->pipe, args, model, &storage, &options.net, faults);
+    int status =
+        pipe_options_fill(&values->pipe, m->args, model, &storage, &options.net, m->faults);
     step_options_fill(&values->step, &options.net);
+    options.net.pipe.world = ranks_world(&m->ranks);
     options.net.pipe.infer_only = values->inference;
     if (values->inference) options.net.optimizer.kind = WEIR_OPTIMIZER_NONE;
     options.steps_most = values->steps;
     options.seconds = values->seconds;
-    if (status == WEIR_OK && faults->count == 0)
-        status = weir_profile_new(model, &options, faults, &profile);
-    for (const struct weir_profile *p = profile; p != NULL; p = p->other)
-        print_profile(people.stream, p, model);
-    if (profile != NULL) status = save(profile, values->out, error);
+    if (status == WEIR_OK && m->faults->count == 0)
+        status = weir_profile_new(model, &options, m->faults, &profile);
+    if (profile != NULL && ranks_leads(&m->ranks)) {
+        for (const struct weir_profile *p = profile; p != NULL; p = p->other)
+            print_profile(m->people.stream, p, model);
+        print_ranks(m->people.stream, profile);
+        status = save(profile, values->out, m->error);
+    }
     weir_profile_destroy(profile);
     pipe_storage_clean_up(&storage);
     return status;
 }
 
-static int run(const struct profile_values *values, const struct args *args,
-               struct weir_faults *faults, struct weir_model **model, struct weir_error *error) {
-    int status = model_options_build(&values->model, args, NULL, faults, model);
+static int run(struct profiling *m, const struct ranks_command *of, struct weir_model **model) {
+    int status = ranks_join(&m->ranks, of);
     if (status != WEIR_OK) return status;
-    return profile_model(values, args, *model, faults, error);
+    bool listed = strcmp(of->pipe->bind, "auto") != 0 && strcmp(of->pipe->bind, "none") != 0;
+    if (listed && ranks_world(&m->ranks) != NULL)
+        weir_faults_add(m->faults,
+                        "--bind %s: over several processes each measures on cores of its "
+                        "own: leave it to auto, or let the launcher bind them",
+                        of->pipe->bind);
+    status = model_options_build(&m->values->model, m->args, NULL, m->faults, model);
+    return status == WEIR_OK ? profile_model(m, *model) : status;
 }
 
 int cmd_profile(int argc, char **argv) {
@@ -165,8 +194,18 @@ int cmd_profile(int argc, char **argv) {
     if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
     const struct path_use out = {"out", values.out, PATH_TEXT};
     path_uses_check_own(&out, 1, &values.model, &values.pipe, &faults);
-    int status = run(&values, &args, &faults, &model, &error);
-    int code = args_end(&command, &faults, status, &error);
+    struct profiling m = {.values = &values, .args = &args, .faults = &faults, .error = &error};
+    people_init(&m.people, output_is_standard(values.out));
+    const struct ranks_command of = {.command = &command,
+                                     .unit = "layer",
+                                     .args = &args,
+                                     .pipe = &values.pipe,
+                                     .times = values.times,
+                                     .people = &m.people,
+                                     .faults = &faults,
+                                     .error = &error};
+    int status = run(&m, &of, &model);
+    int code = ranks_end(&m.ranks, status);
     weir_model_destroy(model);
-    return code;
+    return ranks_leave(&m.ranks, code);
 }

@@ -75,6 +75,10 @@ static const struct arg_option run_options[] = {
      "among it; what is given stays as it is, and so does every bit. given: what is not given is "
      "as said there",
      .fallback = "auto", .choices = search_plan_names},
+    {"links", ARG_TEXT, AT(links),
+     "over several processes: what lies between them, as 'weir doctor --json' writes it there, for "
+     "the search; with --gradient-groups, which then says the bits, it chooses --replicas too",
+     .value = "FILE"},
     {"trace", ARG_TEXT, AT(trace), "the last steps as Chrome trace events (opens in Perfetto)",
      .value = "FILE"},
     {"report", ARG_TEXT, AT(report),
@@ -82,7 +86,7 @@ static const struct arg_option run_options[] = {
      .value = "FILE.html"},
     {"json", ARG_TEXT, AT(json), "one object per update and a summary; - is stdout",
      .value = "FILE"},
-    RANKS_OPTION_PEER_TIMEOUT(AT(peer_timeout)),
+    RANKS_OPTION_TIMES(AT(times)),
     {"sample", ARG_U32, AT(sample),
      "text drawn from the model at the end, in bytes (default 400), or of a model with a tokenizer "
      "in tokens (default 100)",
@@ -153,6 +157,8 @@ static void check_values(const struct args *args, const struct train_values *val
         weir_faults_add(faults, "--nesterov needs --momentum above 0: give both, like 0.9");
     if (values->eval_data.count > 0 && values->data.count == 0)
         weir_faults_add(faults, "--eval-data needs --data: give both");
+    if (values->links != NULL && values->plan != 1)
+        weir_faults_add(faults, "--links is for the search: leave it away, or --plan given");
     if (args_given(args, "epochs") && args_given(args, "steps"))
         weir_faults_add(faults, "--epochs and --steps: give one of them");
 }
@@ -164,9 +170,16 @@ static bool takes_standard(const struct train_values *values) {
 
 static int check_replicas(const struct train *t) {
     uint32_t replicas = t->values->pipe.replicas, ranks = t->ranks.world.rank_count;
-    if (t->values->plan == 1 && args_given(t->args, "plan") && replicas > 1 && ranks > 1)
-        weir_faults_add(t->faults, "--plan auto: a pipeline is searched for one replica: give what "
-                                   "'weir plan --search' prints without --replicas");
+    bool links = t->values->links != NULL;
+    if (t->values->plan == 1 && args_given(t->args, "plan") && replicas > 1 && ranks > 1 && !links)
+        weir_faults_add(t->faults,
+                        "--plan auto: for replicas it needs the links between them: give --links "
+                        "FILE, or what 'weir plan --search' prints");
+    if (links && ranks == 1)
+        weir_faults_add(t->faults,
+                        "--links %s: this process is alone: leave it away, or start "
+                        "several by mpiexec -n R weir train",
+                        t->values->links);
     if (ranks % replicas == 0) return WEIR_OK;
     weir_faults_add(t->faults,
                     "--replicas %u: as many processes, or a multiple, share a mini-batch, and "
@@ -182,7 +195,7 @@ static int join(struct train *t, const struct arg_command *command) {
                                      .unit = "update",
                                      .args = t->args,
                                      .pipe = &values->pipe,
-                                     .peer_timeout = values->peer_timeout,
+                                     .times = values->times,
                                      .people = &t->people,
                                      .faults = t->faults,
                                      .error = t->error,

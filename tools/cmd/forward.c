@@ -30,7 +30,7 @@ const struct arg_option forward_option_list[] = {
     {"batch", ARG_U32, AT(batch), "at a time", .value = "N", .fallback = "32", .unit = "rows",
      .least = 1, .most = 1048576},
     {"json", ARG_TEXT, AT(json), "the summary as one object; - is stdout", .value = "FILE"},
-    RANKS_OPTION_PEER_TIMEOUT(AT(peer_timeout)),
+    RANKS_OPTION_TIMES(AT(times)),
 };
 const uint32_t forward_option_count = sizeof forward_option_list / sizeof forward_option_list[0];
 
@@ -146,7 +146,7 @@ static int join(struct forward *f, const struct arg_command *command) {
                                      .unit = "row",
                                      .args = f->args,
                                      .pipe = &f->values->pipe,
-                                     .peer_timeout = f->values->peer_timeout,
+                                     .times = f->values->times,
                                      .people = &f->people,
                                      .faults = f->faults,
                                      .error = f->error};

@@ -15,8 +15,8 @@ struct forward_values {
     const char *load, *json;
     struct arg_paths data;
     uint32_t batch;
+    struct ranks_times times;
     uint32_t form; /**< --template, of eval */
-    double peer_timeout;
 };
 
 /** What runs through which weights, and the summary for programs; the model's options and the

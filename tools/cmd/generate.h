@@ -23,7 +23,7 @@ struct generate_values {
     uint32_t batch;
     struct sampling_options sampling;
     const char *json;
-    double peer_timeout;
+    struct ranks_times times;
 };
 
 /** A run. Zeroed, then cleaned up as a whole. */

@@ -18,7 +18,7 @@
 
 /* A launcher whose ranks have ended may wait for a host that is gone; and so may ranks that start,
  * of which no other knows yet: the limit is since the last of them began. */
-enum { STAYS_S = 6, TERM_S = 3, START_S = 60, TURN_MS = 50 };
+enum { STAYS_S = 6, TERM_S = 3, START_S = 60, START_MOST_S = 86400, TURN_MS = 50 };
 #define SECOND UINT64_C(1000000000)
 
 bool launch_words_add(struct launch_words *words, const char *word) {
@@ -60,6 +60,7 @@ struct started {
     uint64_t starting_at;    /* since when nothing is heard of ranks that start; 0: nobody waits */
     bool is_started;         /* all ranks were there */
     int passed_on, ended_by; /* signals passed on; 0, SIGTERM or SIGKILL */
+    uint64_t start_limit;    /* of `starting_at`, in nanoseconds */
     struct job_end *end;
 };
 
@@ -157,7 +158,7 @@ static void pass_signals_on(struct started *job) {
 }
 
 static void end_what_starts(struct started *job) {
-    if (job->starting_at == 0 || weir__now_ns() - job->starting_at < START_S * SECOND) return;
+    if (job->starting_at == 0 || weir__now_ns() - job->starting_at < job->start_limit) return;
     take_loss(job, unstarted, strlen(unstarted));
 }
 
@@ -171,12 +172,14 @@ static void end_what_stays(struct started *job) {
     }
 }
 
-bool job_run(const struct launch_words *command, struct job_end *end) {
+bool job_run(const struct launch_words *command, double start_timeout, struct job_end *end) {
     struct started job = {.end = end, .passed_on = times_asked};
     char word[32];
     int status = 0;
     bool open = true;
     assert(command->count > 0);
+    if (!(start_timeout > 0 && start_timeout < START_MOST_S)) start_timeout = START_S;
+    job.start_limit = (uint64_t)(start_timeout * (double)SECOND);
     *end = (struct job_end){.code = -1};
     snprintf(word, sizeof word, "%" PRIx64, weir__now_ns() ^ ((uint64_t)getpid() << 40));
     snprintf(job.mark, sizeof job.mark, RANKS_LOST_MARK " %s ", word);

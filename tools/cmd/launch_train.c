@@ -54,6 +54,9 @@ void launch_train_read(struct launch_train *train, int count, char **words, uint
     if (train->save == NULL) train->save = train->resume;
     const char *every = find(train, "save-every");
     train->saves_often = every != NULL && strcmp(every, "0") != 0;
+    const char *start = find(train, "start-timeout");
+    train->start_timeout =
+        start != NULL ? strtod(start, NULL) : 0; /* `train` refuses what is none */
     train->names_pipeline = find(train, "workers") != NULL || find(train, "stages") != NULL ||
                             find(train, "balance") != NULL;
     train->before = saved_look(train->save);
@@ -105,6 +108,12 @@ static bool is_beginning(const struct launch_train *train, int i, int *next) {
            is_option(train, i, "load-strict", &value, next);
 }
 
+/* Links are those of all ranks: fewer of them search no more than what is shared. */
+static bool is_of_links(const struct launch_train *train, int i, int *next) {
+    const char *value;
+    return is_option(train, i, "links", &value, next);
+}
+
 /* What fewer ranks share otherwise. */
 static bool is_shared(const struct launch_train *train, int i, int *next) {
     const char *value;
@@ -125,7 +134,8 @@ bool launch_train_add(const struct launch_train *train, const struct launch_shar
     bool fewer = share->ranks < train->whole.ranks, shares = fewer && train->groups > 1;
     for (int i = 0, next; fits && i < train->count; i = next) {
         next = i + 1;
-        if ((goes_on && is_beginning(train, i, &next)) || (shares && is_shared(train, i, &next)))
+        if ((goes_on && is_beginning(train, i, &next)) || (fewer && is_of_links(train, i, &next)) ||
+            (shares && is_shared(train, i, &next)))
             continue;
         fits = launch_words_add(command, train->words[i]);
     }

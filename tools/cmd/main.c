@@ -32,7 +32,8 @@ const struct subcommand subcommands[] = {
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
     {"tokenize", "text to a model's tokens, one number a line, and back", cmd_tokenize},
-    {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},
+    {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile,
+     true},
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},
@@ -91,8 +92,9 @@ static bool is_for_one(const struct subcommand *found) {
     if (launch.rank == 0)
         fprintf(stderr,
                 "weir: %s: started as %" PRIu32
-                " processes (%s): only 'train', 'generate', 'eval', 'predict', 'grad' and 'doctor' "
-                "run over several: start this command without the launcher, or as one\n",
+                " processes (%s): only 'train', 'generate', 'eval', 'predict', 'grad', 'profile' "
+                "and 'doctor' run over several: start this command without the launcher, or as "
+                "one\n",
                 found->name, launch.size, launch.by);
     return true;
 }

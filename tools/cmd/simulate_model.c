@@ -60,6 +60,7 @@ static int check_limit(const struct simulate_model *model, const struct weir_net
 static int fill(struct simulate_case *c, const struct simulate_costs *costs,
                 const struct weir_profile *profile, const struct weir_net_options *net,
                 struct weir_faults *faults) {
+    if (!pipe_links_fit(profile, costs->ranks, faults)) return WEIR_ERR_CONFIG;
     int status = pipe_step_init(&c->measured, profile, net, faults);
     if (status != WEIR_OK) return status;
     c->table = c->measured.table;

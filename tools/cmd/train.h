@@ -34,7 +34,8 @@ struct train_values {
     uint32_t batch, accumulate;
     uint32_t optimizer;   /**< adamw, sgd */
     uint32_t lr_schedule; /**< constant, cosine */
-    double peer_timeout;
+    const char *links;    /**< for the search; NULL: none are known */
+    struct ranks_times times;
     double lr, weight_decay, momentum, beta1, beta2, eps, clip;
     uint64_t warmup;
     bool nesterov;

@@ -90,8 +90,17 @@ static int fill(void *context, uint64_t number, void *input, void *target,
                 struct weir_error *error) {
     const struct train *t = context; /* what is read here does not change during the run */
     struct weir__io io = {.error = error};
-    return weir__dataset_read(t->task.dataset, &io, t->data_seed, number, t->values->batch, input,
-                              target);
+    const struct weir_pipe *pipe = weir_net_pipe(t->net);
+    uint32_t rows = t->values->batch;
+    int64_t first, count, first_target, targets;
+    weir_pipe_input_rows(pipe, 0, rows, &first, &count);
+    weir_pipe_input_rows(pipe, 1, rows, &first_target, &targets);
+    if (count == 0 && targets == 0) return WEIR_OK; /* other ranks have them */
+    assert(count == 0 || targets == 0 || (first == first_target && count == targets));
+    return weir__dataset_read_part(t->task.dataset, &io, t->data_seed, number, rows,
+                                   (uint32_t)(count > 0 ? first : first_target),
+                                   (uint32_t)(count > 0 ? count : targets),
+                                   count > 0 ? input : NULL, target);
 }
 
 int train_data_start(struct train *t) {

@@ -5,6 +5,7 @@
 #include "cli/net_run.h"
 #include "cli/pipe_costs.h"
 #include "cmd/path_uses.h"
+#include "cli/links_file.h"
 #include "cmd/train.h"
 #include "data/folder.h"
 #include "device/device.h"
@@ -55,8 +56,9 @@ bool train_searches(const struct train *t) {
     bool listed = strcmp(pipe->bind, "auto") != 0 && strcmp(pipe->bind, "none") != 0;
     bool can = devices && !listed && !weir__text_ends(pipe->schedule, ".csv") &&
                pipe->balance_by == PIPE_BALANCE_BY_COST;
-    bool one = pipe->replicas <= 1; /* what is searched is for one */
-    return t->values->plan == 1 && ((can && one) || args_given(t->args, "plan"));
+    bool links = t->values->links != NULL;
+    bool known = pipe->replicas <= 1 || links; /* what replicas send each other takes its time */
+    return t->values->plan == 1 && ((can && known) || links || args_given(t->args, "plan"));
 }
 
 /* All but the pipeline's own options, which a search may choose. */
@@ -86,18 +88,46 @@ out:
     return status;
 }
 
-static int search_pipeline(struct train *t, const struct args *args) {
+static int read_links(struct train *t, struct links_file *links) {
+    const char *path = t->values->links;
+    uint32_t ranks = t->ranks.world.rank_count;
+    if (path == NULL) return WEIR_OK;
+    int status = links_file_read(links, path, t->faults);
+    if (status != WEIR_OK || links->ranks.rank_count == ranks) return status;
+    weir_faults_add(t->faults,
+                    "--links %s: it is of %u rank%s, and there are %u: measure them by mpiexec -n "
+                    "%u weir doctor --json FILE",
+                    path, links->ranks.rank_count, weir__s(links->ranks.rank_count), ranks, ranks);
+    return WEIR_ERR_CONFIG;
+}
+
+/* Replicas are free where links are known, and groups, which decide the bits, are given. */
+static int search_here(struct train *t, const struct args *args) {
     const struct weir_world *world = ranks_world(&t->ranks);
-    struct search_how how = {.keeps_chunks = true,
-                             .workers = world == NULL, /* else they come with the ranks */
-                             .hosts = world != NULL ? world->rank_count / world->host_count : 1,
-                             .order = t->order[0] != '\0' ? t->order : NULL};
-    if (!ranks_leads(&t->ranks)) return ranks_take_pipeline(&t->ranks, &t->search);
-    int status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
-    if (status != WEIR_OK) return status;
+    struct links_file links = {0};
+    int status = read_links(t, &links);
+    if (status != WEIR_OK) goto out;
+    const struct search_how how = {.keeps_chunks = true,
+                                   .workers = world == NULL, /* else they come with the ranks */
+                                   .keeps_replicas = !args_given(args, "gradient-groups"),
+                                   .hosts =
+                                       world != NULL ? world->rank_count / world->host_count : 1,
+                                   .ranks = t->values->links != NULL ? &links.ranks : NULL,
+                                   .order = t->order[0] != '\0' ? t->order : NULL};
+    status = args_given(args, "plan") ? WEIR_OK : check_given(t, args);
+    if (status != WEIR_OK) goto out;
     status = search_run(&t->search, &how, args, t->model, &t->options, &t->values->pipe,
                         t->people.stream, t->faults);
-    if (status != WEIR_OK || t->faults->count > 0 || world == NULL) return status;
+out:
+    links_file_clean_up(&links);
+    return status;
+}
+
+static int search_pipeline(struct train *t, const struct args *args) {
+    if (!ranks_leads(&t->ranks)) return ranks_take_pipeline(&t->ranks, &t->search);
+    int status = search_here(t, args);
+    bool alone = ranks_world(&t->ranks) == NULL;
+    if (status != WEIR_OK || t->faults->count > 0 || alone) return status;
     return ranks_give_pipeline(&t->ranks);
 }
 
@@ -220,6 +250,7 @@ static int check_paths(struct train *t) {
     path_uses_add(uses, (struct path_use){"save-adapter", v->save_adapter, PATH_BINARY});
     path_uses_add(uses, (struct path_use){"resume", v->resume, PATH_INPUT, "save"});
     path_uses_add(uses, (struct path_use){"load", v->load, PATH_INPUT});
+    path_uses_add(uses, (struct path_use){"links", v->links, PATH_INPUT});
     net_run_check_input("load", v->load, t->faults);
     add_inputs(v, uses);
     path_uses_check(uses, t->faults);

@@ -571,13 +571,19 @@ struct weir__dataset_origin weir__dataset_origin_of(const struct weir__dataset *
 int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__io *io,
                        uint64_t seed, uint64_t mini_batch, uint32_t rows, void *input,
                        void *target) {
-    assert(!dataset->options.whole);
+    return weir__dataset_read_part(dataset, io, seed, mini_batch, rows, 0, rows, input, target);
+}
+
+int weir__dataset_read_part(const struct weir__dataset *dataset, const struct weir__io *io,
+                            uint64_t seed, uint64_t mini_batch, uint32_t rows, uint32_t first,
+                            uint32_t count, void *input, void *target) {
+    assert(!dataset->options.whole && first <= rows && count <= rows - first);
     if (dataset->kind == WEIR__DATA_TEXT) {
         weir__corpus_batch(&dataset->text[TRAIN], seed, mini_batch, rows, input, target);
         return WEIR_OK;
     }
     int status = WEIR_OK;
-    for (uint32_t i = 0; i < rows && !status; i++) {
+    for (uint32_t i = first; i < first + count && !status; i++) {
         uint64_t index = index_of(dataset, seed, mini_batch, rows, i);
         status = read_row(dataset, io, TRAIN, index, i, input, target);
     }

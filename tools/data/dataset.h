@@ -151,6 +151,11 @@ int weir__dataset_bigram(const struct weir__dataset *dataset, uint64_t rows, dou
 int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__io *io,
                        uint64_t seed, uint64_t mini_batch, uint32_t rows, void *input,
                        void *target);
+/** Of the same mini-batch the `count` rows from `first` on alone, at their places in `input` and
+ * `target`. */
+int weir__dataset_read_part(const struct weir__dataset *dataset, const struct weir__io *io,
+                            uint64_t seed, uint64_t mini_batch, uint32_t rows, uint32_t first,
+                            uint32_t count, void *input, void *target);
 /** The same for held-out rows first … first + rows - 1, all below held_out_rows, which are numbered
  * so that the first few are spread over the whole part; of a data set that is `whole` they stand in
  * their order. */

@@ -502,6 +502,43 @@ static int measure_kind(const void *context, const struct weir_model *model,
     return status;
 }
 
+/* Of one kind of device: a rank measures on one. */
+static int make_own(struct measuring *m, struct weir_profile_options *own,
+                    const struct weir_model *model, struct weir_faults *faults) {
+    const struct weir_world *world = own->net.pipe.world;
+    const struct weir__backend *backend;
+    char name[24];
+    const char *device = name;
+    if (!weir__net_sole_backend(&own->net, &backend)) {
+        weir_faults_add(faults, "over several processes a profile is of CPUs or of GPUs: give "
+                                "--device one kind");
+        return WEIR_ERR_CONFIG;
+    }
+    if (backend->on_gpu) {
+        weir__profile_own_gpu(world, name);
+        own->net.pipe.devices = &device;
+        own->net.pipe.device_count = 1;
+    }
+    return make(m, model, faults);
+}
+
+/* All ranks begin together, so that each is measured beside the others. */
+static int new_over_ranks(const struct weir_model *model,
+                          const struct weir_profile_options *options, struct weir_faults *faults,
+                          struct weir_profile **profile) {
+    struct weir_profile_options own = *options;
+    struct measuring m = {.options = &own};
+    int status = weir__net_fill_threads(&options->net, &own.net, faults);
+    if (status != WEIR_OK) return status;
+    int made = make_own(&m, &own, model, faults);
+    status = weir__profile_join(m.profile, options->net.pipe.world, made, faults);
+    if (status == WEIR_OK)
+        *profile = &m.profile->shown;
+    else if (made == WEIR_OK)
+        weir_profile_destroy(&m.profile->shown);
+    return status;
+}
+
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile) {
     assert(model != NULL && options != NULL && profile != NULL);
@@ -510,6 +547,9 @@ int weir_profile_new(const struct weir_model *model, const struct weir_profile_o
                         "WEIR_PROFILE_OPTIONS_INIT and WEIR_NET_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
+    const struct weir_world *world = options->net.pipe.world;
+    if (world != NULL && world->rank_count > 1 && !options->bytes_only)
+        return new_over_ranks(model, options, faults, profile);
     return weir__profile_make(model, &options->net, measure_kind, options, faults, profile);
 }
 

@@ -65,6 +65,17 @@ int weir__profile_estimated(const struct weir_model *model,
                             const struct weir_profile_options *options, struct weir_faults *faults,
                             struct weir__profile_state **profile);
 
+/** Makes one profile of those of all ranks (profile_ranks.c), where each has made its own; every
+ * rank comes with its status, and without a profile if that is a failure. Collective; blocks. A
+ * failure, of any rank, with its fault. */
+int weir__profile_join(struct weir__profile_state *profile, const struct weir_world *world,
+                       int status, struct weir_faults *faults);
+/** Room for what a profile says of so many ranks, which it has then. */
+int weir__profile_take_ranks(struct weir__profile_state *profile, uint32_t count, double **paces,
+                             struct weir_profile_rank **ranks);
+/** A GPU to measure on: the rank's own, where the ranks of a host share those that it has. */
+void weir__profile_own_gpu(const struct weir_world *world, char name[24]);
+
 /** Sets the optimizer's bytes. */
 void weir__profile_optimizer(struct weir__profile_state *profile,
                              const struct weir_optimizer *optimizer);

@@ -147,6 +147,19 @@ static int grow_layers(struct weir__profile_state *profile, const struct weir_mo
     return WEIR_OK;
 }
 
+/* Other rows are as fast on a rank as these. */
+static int copy_ranks(struct weir__profile_state *profile, const struct weir_profile *known) {
+    uint32_t count = known->costs.rank_count;
+    struct weir_profile_rank *ranks;
+    double *paces;
+    if (count == 0) return WEIR_OK;
+    int status = weir__profile_take_ranks(profile, count, &paces, &ranks);
+    if (status != WEIR_OK) return status;
+    memcpy(paces, known->costs.rank_paces, count * sizeof *paces);
+    memcpy(ranks, known->ranks, count * sizeof *ranks);
+    return WEIR_OK;
+}
+
 /* Between two profiles times lie on the line. */
 static int scale_layers(struct weir__profile_state *profile, const struct weir_model *model,
                         const struct weir_net_options *net, const struct between *at,
@@ -166,6 +179,8 @@ static int scale_layers(struct weir__profile_state *profile, const struct weir_m
     shown->costs.task_seconds =
         line(below->costs.task_seconds, above->costs.task_seconds, at->part);
     shown->measured = below->measured && above->measured;
+    int status = copy_ranks(profile, below);
+    if (status != WEIR_OK) return status;
     shown->spread = below->spread > above->spread ? below->spread : above->spread;
     return WEIR_OK;
 }

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FORM = 1, FILE_BYTES_MAX = 64 << 20, LAYERS_MAX = 65536 };
+enum { FORM = 1, FILE_BYTES_MAX = 64 << 20, LAYERS_MAX = 65536, RANKS_MAX = 32768 };
 
 struct field {
     const char *name;
@@ -79,6 +79,15 @@ static json_t *head_json(const struct weir_profile *profile) {
         whole[WEIR_KIND_I], "backward_weight", whole[WEIR_KIND_W]);
 }
 
+static json_t *ranks_json(const struct weir_profile *profile) {
+    json_t *ranks = json_array();
+    for (uint32_t r = 0; r < profile->costs.rank_count; r++)
+        json_array_append_new(ranks, json_pack("{s:s, s:s, s:f}", "host", profile->ranks[r].host,
+                                               "machine", profile->ranks[r].machine, "pace",
+                                               profile->costs.rank_paces[r]));
+    return ranks;
+}
+
 static json_t *profile_json(const struct weir_profile *profile) {
     json_t *root = head_json(profile), *layers = json_array(), *skips = json_array();
     for (uint32_t i = 0; i < profile->costs.layer_count; i++)
@@ -87,6 +96,7 @@ static json_t *profile_json(const struct weir_profile *profile) {
         json_array_append_new(skips, skip_json(&profile->costs.skips[i]));
     json_object_set_new(root, "layers", layers);
     json_object_set_new(root, "skips", skips);
+    if (profile->costs.rank_count > 0) json_object_set_new(root, "ranks", ranks_json(profile));
     if (profile->other != NULL) json_object_set_new(root, "other", profile_json(profile->other));
     return root;
 }
@@ -325,6 +335,33 @@ static bool read_lists(struct profile_reading *r, json_t *root,
     return good;
 }
 
+/* Of a profile of several ranks. */
+static bool read_ranks(struct profile_reading *r, json_t *root,
+                       struct weir__profile_state *profile) {
+    json_t *list = json_object_get(root, "ranks");
+    size_t count = json_array_size(list);
+    struct weir_profile_rank *ranks;
+    double *paces;
+    char spot[48];
+    if (list == NULL) return true;
+    bool good = json_is_array(list) && count >= 1 && count <= RANKS_MAX;
+    if (!good) return fault(r, "ranks", "a list of 1 to 32768");
+    if (weir__profile_take_ranks(profile, (uint32_t)count, &paces, &ranks) != WEIR_OK)
+        return fault(r, "ranks", "few enough for the memory there is");
+    r->spot = spot;
+    for (uint32_t i = 0; good && i < count; i++) {
+        json_t *rank = json_array_get(list, i), *pace = json_object_get(rank, "pace");
+        snprintf(spot, sizeof spot, "ranks[%u]", i);
+        good = read_text(r, rank, "host", ranks[i].host, sizeof ranks[i].host) &&
+               read_text(r, rank, "machine", ranks[i].machine, sizeof ranks[i].machine);
+        paces[i] = json_number_value(pace);
+        if (good && !(json_is_number(pace) && paces[i] > 0 && paces[i] <= 1))
+            good = fault(r, "pace", "a number above 0, at most 1");
+    }
+    r->spot = "";
+    return good;
+}
+
 static int read_profile(struct profile_reading *r, const struct weir_allocator *allocator,
                         json_t *root, struct weir__profile_state **profile) {
     size_t layers = json_array_size(json_object_get(root, "layers"));
@@ -339,7 +376,9 @@ static int read_profile(struct profile_reading *r, const struct weir_allocator *
     }
     int status = weir__profile_acquire(allocator, (uint32_t)layers, profile);
     if (status != WEIR_OK) return status;
-    if (read_head(r, root, &(*profile)->shown) && read_lists(r, root, *profile)) return WEIR_OK;
+    if (read_head(r, root, &(*profile)->shown) && read_lists(r, root, *profile) &&
+        read_ranks(r, root, *profile))
+        return WEIR_OK;
     weir_profile_destroy(&(*profile)->shown);
     return WEIR_ERR_FORMAT;
 }

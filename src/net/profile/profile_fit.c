@@ -245,6 +245,34 @@ static void expect_gpus_alike(const struct weir_net_options *options, const char
     }
 }
 
+/* Without what it says of cores, which are others within a launcher. */
+static bool is_processor(const char *machine, const char *of) {
+    const char *comma = strrchr(of, ',');
+    size_t length = comma != NULL ? (size_t)(comma - of) : strlen(of);
+    return strncmp(machine, of, length) == 0 && (machine[length] == ',' || machine[length] == '\0');
+}
+
+/* A rank is compared with what was that rank; who is alone, and plans for others, with all. */
+static void expect_machine(const struct weir_profile *have, const char *want,
+                           const struct weir_world *world, struct weir_faults *faults) {
+    uint32_t count = have->costs.rank_count;
+    bool several = world != NULL && world->rank_count > 1, known = false;
+    if (count == 0 || (several && world->rank_count == count)) {
+        expect_text("machine", count == 0 ? have->machine : have->ranks[world->rank].machine, want,
+                    faults);
+        return;
+    }
+    for (uint32_t r = 0; !several && !known && r < count; r++)
+        known = is_processor(want, have->ranks[r].machine);
+    if (several)
+        weir_faults_add(faults,
+                        "the profile is of %u ranks, and there are %u: measure again, by as many",
+                        count, world->rank_count);
+    else if (!known)
+        weir_faults_add(faults, "the profile is of ranks on '%s', and none on '%s': measure again",
+                        have->ranks[0].machine, want);
+}
+
 /** What both kinds have in common. */
 static void expect_same(const struct weir_profile *profile, const struct weir_profile *want,
                         uint32_t layers, struct weir_faults *faults) {
@@ -261,10 +289,10 @@ static void expect_same(const struct weir_profile *profile, const struct weir_pr
 }
 
 /** What each kind has of its own. */
-static void expect_machine(const struct weir_profile *profile, const struct weir_profile *want,
-                           const struct weir_net_options *options, bool on_gpu,
-                           struct weir_faults *faults) {
-    expect_text("machine", profile->machine, want->machine, faults);
+static void expect_own(const struct weir_profile *profile, const struct weir_profile *want,
+                       const struct weir_net_options *options, bool on_gpu,
+                       struct weir_faults *faults) {
+    expect_machine(profile, want->machine, options->pipe.world, faults);
     if (on_gpu) expect_gpus_alike(options, want->machine, faults);
     if (profile->dtype == want->dtype && profile->reference == want->reference)
         expect_text(on_gpu ? "library" : "level", profile->libraries, want->libraries, faults);
@@ -288,7 +316,7 @@ static int expect_kinds(const struct weir_profile *profile, const struct weir_mo
             expect_text("device", profile->other != NULL ? both_kinds : profile->device,
                         kinds.count > 1 ? both_kinds : want->device, faults);
         }
-        if (own != NULL) expect_machine(own, want, options, wanted.backend->on_gpu, faults);
+        if (own != NULL) expect_own(own, want, options, wanted.backend->on_gpu, faults);
     }
     return WEIR_OK;
 }

@@ -11,7 +11,9 @@
 #include "net/model/graph.h"
 #include "pipe/describe/setup.h"
 #include "schedule/action.h"
+#include "pipe/describe/groups.h"
 #include "weir_predict.h"
+#include "world/cores.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +41,20 @@ uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t core
     uint32_t left = cores > gpus ? cores - gpus : 0;
     uint32_t computing = workers > gpus ? workers - gpus : workers;
     return left > computing ? left / computing : 1;
+}
+
+int weir__net_fill_threads(const struct weir_net_options *options, struct weir_net_options *filled,
+                           struct weir_faults *faults) {
+    const struct weir_world *world = options->pipe.world;
+    uint32_t cores, workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
+    assert(options != NULL && filled != NULL);
+    *filled = *options;
+    if (!weir__is_sized(world) || world->rank >= world->rank_count) return WEIR_OK;
+    int status = weir__world_cores(world, options->pipe.allocator, faults, &cores);
+    if (status != WEIR_OK || options->pipe.threads_per_worker > 0) return status;
+    uint32_t ranks = world->rank_count / weir__replicas(&options->pipe);
+    filled->pipe.threads_per_worker = weir__world_threads(cores, ranks > 0 ? ranks : 1, workers);
+    return WEIR_OK;
 }
 
 /** Fills no_backward[stages] as the stages' descriptions will say it. */

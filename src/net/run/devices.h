@@ -17,6 +17,11 @@ int weir__net_backends(const struct weir_model *model, const struct weir_net_opt
  * 1. Pipes of a process that may not use all cores get fewer: it is what workspace is planned for,
  * and kernels do with fewer threads what it is not enough for. */
 uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores);
+/** The same in a world, where all ranks are to plan for the same threads: copies the options, with
+ * the threads where they leave them open (world/cores.h). Without a world nothing is filled in.
+ * Collective; blocks. As weir__world_cores. */
+int weir__net_fill_threads(const struct weir_net_options *options, struct weir_net_options *filled,
+                           struct weir_faults *faults);
 /** Whether a worker's device is a GPU. */
 bool weir__net_on_gpu(const struct weir_pipe_options *options, uint32_t worker);
 /** What every stage runs on, where all workers' devices are of one kind; false: they are not. */

@@ -295,9 +295,12 @@ static int agree(const struct weir_net *net, struct weir_faults *faults) {
 static int new_with_pipe(const struct weir_model *model, const struct weir_net_options *options,
                          bool layered, struct weir_faults *faults, struct weir_net **net) {
     assert(model != NULL && options != NULL && net != NULL);
+    struct weir_net_options own;
     struct weir_net *made;
-    int status = new_without_pipe(model, options, layered, faults, &made);
     bool sized = weir__is_sized(options) && weir__is_sized(&options->pipe);
+    int status = sized ? weir__net_fill_threads(options, &own, faults) : WEIR_OK;
+    if (status != WEIR_OK) return status;
+    status = new_without_pipe(model, sized ? &own : options, layered, faults, &made);
     if (status != WEIR_OK)
         return sized ? weir__world_agree(options->pipe.world, status, 0, "nets", faults) : status;
     status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);

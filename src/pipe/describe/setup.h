@@ -65,8 +65,9 @@ struct weir__setup {
     const uint64_t *reach; /**< [options.device_count]: weir__device_reach, where workers' devices
                                 have memories of their own that differ; NULL: they do not */
     const struct weir__rank_gpus *gpus; /**< [rank of the world]; NULL: as they are named */
-    const struct weir_table *placed;    /**< and on whose workers: the pipe's first table */
-    struct weir__flow flow;             /**< what the schedule's dependencies are derived from */
+    uint32_t cores;                  /**< in a world: the fewest that a rank has (world/cores.h) */
+    const struct weir_table *placed; /**< and on whose workers: the pipe's first table */
+    struct weir__flow flow;          /**< what the schedule's dependencies are derived from */
 };
 
 /** Checks and copies. On failure nothing is left behind and `faults` has every reason. */

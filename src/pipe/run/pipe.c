@@ -4,6 +4,7 @@
 #include "pipe/run/ranks.h"
 
 #include "pipe/plan/plan.h"
+#include "world/cores.h"
 
 #include <string.h>
 #include <time.h>
@@ -115,15 +116,6 @@ static int find_near(struct weir_pipe *pipe, const struct weir__near **gpus) {
     return WEIR_OK;
 }
 
-/* The ranks of a host share its cores evenly; which ones, their claims decide. */
-static uint32_t threads_of_rank(const struct weir_pipe *pipe, uint32_t workers) {
-    struct weir__machine_facts facts;
-    uint32_t ranks = pipe->ranks->world->host_count;
-    weir__machine_facts(pipe->machine, &facts);
-    uint32_t share = facts.usable_cores / (ranks > 0 ? ranks : 1) / workers;
-    return share > 0 ? share : 1;
-}
-
 static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     const struct weir_pipe_options *options = &pipe->setup.options;
     const struct weir__near **gpus =
@@ -135,7 +127,9 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     uint32_t first = pipe->ranks != NULL ? pipe->ranks->first : 0;
     uint32_t here = pipe->ranks != NULL ? pipe->ranks->end - first : pipe->worker_count;
     uint32_t threads = options->threads_per_worker;
-    if (threads == 0 && pipe->ranks != NULL) threads = threads_of_rank(pipe, here);
+    if (threads == 0 && pipe->ranks != NULL) /* which cores, their claims decide */
+        threads = weir__world_threads(pipe->setup.cores, pipe->ranks->ranks_per_replica,
+                                      pipe->worker_count);
     struct weir__place_request request = {
         .bind = options->bind, .workers = here, .threads = threads, .gpus = gpus + first};
     if (pipe->ranks != NULL) request.share = pipe->ranks->world->host_rank;
@@ -317,6 +311,8 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
     if (pipe == NULL) return weir__ranks_survey(world, NULL, WEIR_ERR_OUT_OF_MEMORY, faults);
     int made = weir__setup_init(&pipe->setup, options, faults);
     int status = weir__ranks_survey(world, &pipe->setup, made, faults);
+    if (status == WEIR_OK && world != NULL && world->rank < world->rank_count)
+        status = weir__world_cores(world, options->allocator, faults, &pipe->setup.cores);
     if (status != WEIR_OK) {
         if (made == WEIR_OK) weir__setup_clean_up(&pipe->setup);
         weir__release(options->allocator, pipe, 1, sizeof *pipe);

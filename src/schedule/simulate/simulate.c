@@ -112,6 +112,7 @@ static void check_options(const struct weir_simulate_options *options, struct we
     uint32_t replicas = options->shared != NULL ? options->shared->replicas : 1;
     if (options->shared != NULL) weir__sim_check_shared(options, faults);
     if (options->ranks != NULL) weir__check_rank_links(options->ranks, replicas * workers, faults);
+    check_costs(options->worker_paces, (size_t)replicas * workers, "the pace of worker", faults);
     check_orders(options, faults);
 }
 

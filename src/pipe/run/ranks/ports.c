@@ -253,9 +253,12 @@ static void begin_record(struct weir_pipe *pipe, enum weir__talk kind, size_t by
     weir__allreduce_begin(&ranks->exchange);
 }
 
+/* A step that has failed has no numbers: a GPU may still be at them. */
 static void begin_exchange(struct weir_pipe *pipe) {
+    struct verdict_record record;
     begin_record(pipe, WEIR__TALK_NUMBERS, record_bytes(pipe, pipe->command.plan));
-    move_numbers(pipe, pipe->ranks->exchange.own, true);
+    memcpy(&record, pipe->ranks->exchange.own, sizeof record);
+    if (record.failed == 0) move_numbers(pipe, pipe->ranks->exchange.own, true);
     pipe->ranks->exchanging = true;
 }
 
@@ -263,7 +266,7 @@ static void end_exchange(struct weir_pipe *pipe) {
     struct weir__ranks *ranks = pipe->ranks;
     struct verdict_record record;
     memcpy(&record, ranks->exchange.own, sizeof record);
-    move_numbers(pipe, ranks->exchange.own, false);
+    if (record.failed == 0) move_numbers(pipe, ranks->exchange.own, false);
     ranks->flags = record.flags;
     ranks->gives = record.failed == 0;
     if (record.failed != 0 && record.failed != ranks->world->rank + 1)
@@ -276,6 +279,8 @@ static int go_on_with_numbers(struct weir_pipe *pipe, struct weir_error *error) 
     bool over = false;
     if (weir__gate_reached(&ranks->exchanged, pipe->command.number)) return WEIR_OK;
     if (!ranks->exchanging && !is_whole(pipe)) return WEIR_OK;
+    /* what has failed is told with its reason, in the next poll if that is still being written */
+    if (!ranks->exchanging && weir__pipe_has_failed(pipe) && !is_known(pipe)) return WEIR_OK;
     if (!ranks->exchanging) begin_exchange(pipe);
     int status = weir__allreduce_go_on(ranks->world, &ranks->exchange, &over);
     if (over) end_exchange(pipe);
@@ -384,10 +389,13 @@ static bool may_begin_failed(struct weir_pipe *pipe, const struct weir__port *po
 }
 
 /* What comes behind updates, maybe in place of gradients, follows no wait of the plan: slices of
- * them, or uses of a tie, may still be on their way from there. Those whose actions have not ended
- * are waited for. Of a GPU one that has ended may wait on for its receiver: but slices come in its
- * bytes' place only where nothing is updated, and then its reader takes none of them. Numbers are
- * known, so these are made, and ports of lanes, and those that send to a replica, come first. */
+ * them, or uses of a tie, may still be on their way from there. Those sends that have begun and not
+ * ended are waited for. By NCCL one that waits for an offer has not begun, but none of these can
+ * lose its bytes. Numbers are known, so every norm is, on all ranks: what norms read, slices that
+ * go to their owners and uses that go to a tie's, has come there, and so was offered and begun.
+ * Only what updates read may still wait for its offer, a tie's sum on its way to its other uses:
+ * slices come in its place only where nothing is updated, and then its reader takes none of them.
+ */
 static bool may_begin_item(struct weir_pipe *pipe, const struct weir__port *port, uint32_t place) {
     if (!weir__replicas_is_due(pipe, port, place)) return false;
     return port->sends || place < port->body_count || !is_needed(pipe, port, place);

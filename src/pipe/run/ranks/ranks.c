@@ -171,6 +171,20 @@ int weir__ranks_give_back(struct weir_pipe *pipe, bool infer) {
     return status;
 }
 
+void weir_pipe_input_rows(const struct weir_pipe *pipe, uint32_t input, int64_t rows,
+                          int64_t *first, int64_t *count) {
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    assert(pipe->prepared_count > 0 && input < options->input_count);
+    const struct weir__row_plan *plan = pipe->prepared[0];
+    *first = *count = 0;
+    if (!weir__is_here(pipe, plan->stage_worker[options->inputs[input].stage])) return;
+    *count = rows;
+    if (options->inputs[input].replicated) return;
+    struct weir__groups groups = weir__groups_of(options, weir__replica(options), rows);
+    *first = weir__chunk_first(rows, options->chunks, groups.first);
+    *count = weir__chunk_first(rows, options->chunks, groups.first + groups.count) - *first;
+}
+
 /* ---- what must be the same ---- */
 
 static uint64_t hash_plan(uint64_t hash, const struct weir__row_plan *plan) {
