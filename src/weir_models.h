@@ -90,6 +90,10 @@ int weir_model_amoebanetd(const struct weir_allocator *allocator,
 
 /** A decoder of text of Llama's family (Llama 2 and 3, SmolLM2, Mistral, Qwen 2.5 and 3), with the
  * parameter names and numbers of Hugging Face's transformers, trained with cross-entropy. On CPUs.
+ * The input is a row's tokens, i64 [context]; or, with `packed`, [2, context]: tokens of several
+ * documents one after the other, then for each token the place in the row of its document's first.
+ * Each document is computed as in a row of its own. A net with sequences takes tokens one by one,
+ * packed or not.
  */
 struct weir_decoder_options {
     uint32_t layers, width, inner, heads, kv_heads, head_size, context, vocab;
@@ -105,6 +109,7 @@ struct weir_decoder_options {
     double rope_low, rope_high;
     uint32_t rope_original; /**< > 0: stretched as Llama 3.1's: in full where a turn takes more than
                                  original / low tokens, not where less than original / high */
+    bool packed; /**< rows hold several documents */
 };
 #define WEIR_DECODER_OPTIONS_INIT                                                                  \
     { .eps = 1e-6, .rope_theta = 10000, .rope_factor = 1, .rope_low = 1, .rope_high = 4 }

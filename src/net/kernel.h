@@ -38,11 +38,18 @@
  * - linear_grad_weight: x (M, in), dy (M, out) -> dweight acc
  * - bias_grad: dy (M, out) -> dbias (out) acc
  * - embedding: index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index outside
- *   [0, V), naming it in call->error
+ *   [0, V), naming it in call->error. With `packed` the index is documents (R, 2, T), which is
+ *   checked, too: see below
  * - embedding_grad: index (M), dy (M, C) -> dtable (V, C) acc; ascending order of M, on a GPU in
  *   eight parts of M where a row has more than 32
  * - position_add: x (R, T, C), table (P, C), P >= T -> y (R, T, C); in place ok
  * - position_grad: dy (R, T, C) -> dtable (P, C) acc; rows T.. are 0; ascending order of R
+ *
+ * Packed rows. With `packed` a row is several documents one after the other, and documents (R, 2,
+ * T) i64 holds its tokens' numbers, then for each token the place in the row, from 0 on, of the
+ * first token of its document: the token's own where one begins, else that of the token before.
+ * Tokens see those of their own document only, and are counted from its first: so each document has
+ * the numbers that it would have in a row of its own. Only embedding checks what stands there
  *
  * Normalisation and attention
  *
@@ -76,15 +83,16 @@
  *   scaled scores. In one number, as libraries keep it: what its rounding costs a gradient is what
  *   the rounding of the largest score itself does
  * - attention_grad: dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
- * - grouped_attention: q (R, T, C), k, v (R, T, D), D = kv_heads * C / heads -> y (R, T, C), lse
- *   (R, heads, T): each of kv_heads' keys and values serves heads / kv_heads heads in turn (GQA:
- *   Ainslie et al., 2023). A query sees the keys up to its own, with `reach` > 0 the last `reach`
- *   of them alone. All else as attention: with kv_heads = heads the same bits.
- *   grouped_attention_grad: dy (R, T, C), q, k, v, y, lse -> dq (R, T, C), dk, dv (R, T, D)
- * - rope: x (R, T, C) -> y: rotary position embedding (Su et al., 2021) in Hugging Face's order:
- *   numbers i and i + size / 2 of each head, size = C / heads, turn by the angle t * frequencies[i]
- *   of token t, that product rounded to F32, as models are trained. In place ok. rope_grad: dy ->
- *   dx, turned back; in place ok
+ * - grouped_attention: q (R, T, C), k, v (R, T, D), D = kv_heads * C / heads, documents if packed
+ *   -> y (R, T, C), lse (R, heads, T): each of kv_heads' keys and values serves heads / kv_heads
+ *   heads in turn (GQA: Ainslie et al., 2023). A query sees the keys up to its own, with `reach` > 0
+ *   the last `reach` of them alone. All else as attention: with kv_heads = heads the same bits.
+ *   grouped_attention_grad: dy (R, T, C), q, k, v, y, lse, documents if packed -> dq (R, T, C), dk,
+ *   dv (R, T, D)
+ * - rope: x (R, T, C), documents if packed -> y: rotary position embedding (Su et al., 2021) in
+ *   Hugging Face's order: numbers i and i + size / 2 of each head, size = C / heads, turn by the
+ *   angle t * frequencies[i] of token t, that product rounded to F32, as models are trained. In
+ *   place ok. rope_grad: dy, documents if packed -> dx, turned back; in place ok
  * - softmax: x (M, C) -> y over the last dimension; the largest of each M is subtracted first
  * - softmax_grad: dy, y (M, C) -> dx = y * (dy - sum(dy * y))
  *
@@ -329,6 +337,7 @@ struct weir__op_shape {
     bool has_bias;      /**< operands marked "?" are there */
     bool gelu_tanh;
     bool sees_all; /**< attention */
+    bool packed;   /**< embedding, rope, grouped_attention: rows hold several documents */
     bool tracks;   /**< batch_norm: the running numbers are there */
     bool plain;    /**< batch_norm_statistics: they move with each micro-batch */
     double eps;

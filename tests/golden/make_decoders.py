@@ -51,8 +51,8 @@ def frequencies(module):
 
 
 def angles(module, x, position_ids):
-    f = frequencies(module)[None, :] * position_ids[0].float()[:, None]
-    f = torch.cat((f, f), dim=1).double()[None]
+    f = frequencies(module)[None, None, :] * position_ids.float()[:, :, None]
+    f = torch.cat((f, f), dim=2).double()
     return f.cos() * module.attention_scaling, f.sin() * module.attention_scaling
 
 
@@ -140,9 +140,48 @@ def make(name):
     save(f"decoder_{name}.safetensors", parameters, batches, made)
 
 
+# ---- rows of several documents ----------------------------------------------------------------------
+
+PACKED = ["llama", "mistral", "qwen3"]
+
+
+def begins(rows):
+    """Where the document of each token begins."""
+    starts = torch.rand(rows, CONTEXT) < 0.25
+    starts[:, 0] = True
+    return torch.where(starts, torch.arange(CONTEXT), 0).cummax(dim=1).values
+
+
+def make_packed(name):
+    """transformers' own numbers for positions that begin anew, and a mask with a block for each
+    document; a window, where there is one, stands in the mask too."""
+    config, model = base(name)
+    parameters = {key: tensor.detach() for key, tensor in model.named_parameters()}
+    window = getattr(config, "sliding_window", None) or CONTEXT
+
+    def forward(p, rows):
+        tokens, first = rows[:, 0], rows[:, 1]
+        place = torch.arange(CONTEXT)
+        distance = place[:, None] - place[None, :]
+        seen = (distance >= 0) & (distance < window) & (first[:, :, None] == first[:, None, :])
+        mask = torch.where(seen, 0.0, -torch.inf).double()[:, None]
+        if config.tie_word_embeddings:
+            p = {**p, "lm_head.weight": p["model.embed_tokens.weight"]}
+        return torch.func.functional_call(
+            model, p, (tokens,), dict(attention_mask=mask, position_ids=place - first)).logits
+
+    batches = [(torch.stack((tokens, begins(ROWS)), dim=1), target)
+               for tokens, target in make_batches(UPDATES)]
+    made = gradients(forward, loss, parameters, batches[0])
+    made.update(train(forward, loss, parameters, batches, sgd, 0.5, lambda update: 0.05))
+    save(f"packed_{name}.safetensors", parameters, batches, made)
+
+
 torch.manual_seed(19)
 torch.set_num_threads(1)
 for name in MODELS:
     make(name)
 for name in LORA:
     make_lora(name)
+for name in PACKED:
+    make_packed(name)

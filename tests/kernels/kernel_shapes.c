@@ -148,6 +148,7 @@ static void choose_grouped(struct weir__op_shape *shape) {
     shape->rows = cached ? small_size() : between(1, 2);
     shape->tokens = cached ? 1 : any_size();
     shape->table = cached ? shape->rows + small_size() : 0;
+    shape->packed = !cached && test_random_below(3) == 0;
 }
 
 static void choose_dropout(struct weir__op_shape *shape) {
@@ -213,6 +214,7 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_embedding_grad:
         shape->tokens = small_size();
         shape->width = shape->out;
+        shape->packed = test_random_below(3) == 0;
         break;
     case WEIR__OP_position_add:
     case WEIR__OP_position_grad:

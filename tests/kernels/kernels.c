@@ -22,7 +22,22 @@ static void fill(double *numbers, int64_t count) {
     for (int64_t i = 0; i < count; i++) numbers[i] = (float)(4 * test_random_unit() - 2);
 }
 
+/** Of each row: numbers of tokens, which only embedding reads, and where documents begin. */
+static void fill_documents(const struct weir__op_shape *shape, int64_t *documents) {
+    int64_t tokens = shape->tokens, often = 1 + (int64_t)test_random_below((uint64_t)tokens);
+    for (int64_t r = 0; r < shape->rows; r++, documents += 2 * tokens)
+        for (int64_t t = 0; t < tokens; t++) {
+            bool begins = t == 0 || test_random_below((uint64_t)often) == 0;
+            documents[t] = (int64_t)test_random_below((uint64_t)shape->in);
+            documents[tokens + t] = begins ? t : documents[tokens + t - 1];
+        }
+}
+
 static void fill_indices(const struct weir__op_shape *shape, int64_t *index, int64_t count) {
+    if (shape->packed) {
+        fill_documents(shape, index);
+        return;
+    }
     bool loss = shape->op == WEIR__OP_cross_entropy || shape->op == WEIR__OP_cross_entropy_grad;
     for (int64_t i = 0; i < count; i++) {
         index[i] = (int64_t)test_random_below((uint64_t)(loss ? shape->width : shape->in));
@@ -31,7 +46,8 @@ static void fill_indices(const struct weir__op_shape *shape, int64_t *index, int
 }
 
 /** What a gradient takes from its forward op: input i of that is input from[i] of the gradient (-1:
- * any numbers, they do not matter), and its output i is input to[i] (-1: not taken). */
+ * any numbers, they do not matter; an index without one stands at the same place), and its output i
+ * is input to[i] (-1: not taken). */
 struct residual {
     enum weir__op_code gradient, forward;
     int from[KERNEL_INS], to[KERNEL_OUTS];
@@ -47,7 +63,7 @@ static const struct residual residuals[] = {
     RESIDUAL(rms_norm_grad_weight, rms_norm, {1, -1}, {-1, 2}),
     RESIDUAL(residual_mix_grad, residual_mix, {3, 4, 5, 6, 7, 8}, {-1, 1, 2}),
     RESIDUAL(attention_grad, attention, {1}, {2, 3}),
-    RESIDUAL(grouped_attention_grad, grouped_attention, {1, 2, 3}, {4, 5}),
+    RESIDUAL(grouped_attention_grad, grouped_attention, {1, 2, 3, 6}, {4, 5}),
     RESIDUAL(softmax_grad, softmax, {1}, {1}),
     RESIDUAL(sigmoid_grad, sigmoid, {1}, {1}),
     RESIDUAL(tanh_grad, tanh, {1}, {1}),
@@ -72,8 +88,9 @@ static void take_residuals(struct kernel_case *test, const struct residual *resi
     forward.row_first = test->row_first;
     for (int i = 0; i < KERNEL_INS; i++) {
         size_t count = (size_t)forward.operands.in[i].count;
+        int index = residual->from[i] > 0 ? residual->from[i] : i;
         if (forward.index[i] != NULL)
-            memcpy(forward.index[i], test->index[i], count * sizeof(int64_t));
+            memcpy(forward.index[i], test->index[index], count * sizeof(int64_t));
         else if (forward.in[i] != NULL && residual->from[i] >= 0)
             memcpy(forward.in[i], test->in[residual->from[i]], count * sizeof(double));
     }
@@ -468,11 +485,12 @@ static void describe(const struct weir__op_shape *shape, char *text, size_t capa
     const struct weir__window *window = &shape->window;
     int used =
         snprintf(text, capacity,
-                 "%s rows %lld tokens %lld in %lld out %lld width %lld heads %lld table %lld%s%s%s",
+                 "%s rows %lld tokens %lld in %lld out %lld width %lld heads %lld table %lld%s%s%s%s",
                  weir__op_name(shape->op), (long long)shape->rows, (long long)shape->tokens,
                  (long long)shape->in, (long long)shape->out, (long long)shape->width,
                  (long long)shape->heads, (long long)shape->table, shape->has_bias ? " bias" : "",
-                 shape->weight_in_out ? " in_out" : "", shape->gelu_tanh ? " tanh" : "");
+                 shape->weight_in_out ? " in_out" : "", shape->gelu_tanh ? " tanh" : "",
+                 shape->packed ? " packed" : "");
     if (window->in.height == 0) return;
     snprintf(text + used, capacity - (size_t)used,
              " from %lldx%lld to %lldx%lld, kernel %lldx%lld stride %lldx%lld padding %lldx%lld "

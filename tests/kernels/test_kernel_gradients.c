@@ -51,10 +51,10 @@ static const struct pair pairs[] = {
     PAIR(residual_mix, residual_mix_grad_weight, 0, 0, SUM0, IN0, IN1),
     PAIR(residual_mix, residual_mix_grad_weight, 1, 1, SUM0, IN0, IN1),
     PAIR(attention, attention_grad, 0, 0, DY, IN0, OUT0, OUT1),
-    PAIR(grouped_attention, grouped_attention_grad, 0, 0, DY, IN0, IN1, IN2, OUT0, OUT1),
-    PAIR(grouped_attention, grouped_attention_grad, 1, 1, DY, IN0, IN1, IN2, OUT0, OUT1),
-    PAIR(grouped_attention, grouped_attention_grad, 2, 2, DY, IN0, IN1, IN2, OUT0, OUT1),
-    PAIR(rope, rope_grad, 0, 0, DY),
+    PAIR(grouped_attention, grouped_attention_grad, 0, 0, DY, IN0, IN1, IN2, OUT0, OUT1, IN3),
+    PAIR(grouped_attention, grouped_attention_grad, 1, 1, DY, IN0, IN1, IN2, OUT0, OUT1, IN3),
+    PAIR(grouped_attention, grouped_attention_grad, 2, 2, DY, IN0, IN1, IN2, OUT0, OUT1, IN3),
+    PAIR(rope, rope_grad, 0, 0, DY, IN1),
     PAIR(swiglu, swiglu_grad, 0, 0, DY, IN0, IN1),
     PAIR(swiglu, swiglu_grad, 1, 1, DY, IN0, IN1),
     PAIR(softmax, softmax_grad, 0, 0, DY, OUT0),
@@ -148,8 +148,12 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
         shape.frequencies = frequencies;
         shape.heads = 4, shape.kv_heads = 2 - variant, shape.width = 16;
         shape.reach = variant == 1 ? 3 : 0, shape.sees_all = false;
+        shape.packed = variant == 1;
     }
-    if (pair->forward == WEIR__OP_embedding) shape.width = shape.out;
+    if (pair->forward == WEIR__OP_embedding) {
+        shape.width = shape.out;
+        shape.packed = variant == 1;
+    }
     if (pair->forward == WEIR__OP_conv2d_grad_input) shape.has_bias = false;
     if (pair->gradient == WEIR__OP_rms_norm_grad_input) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_instance_norm) shape.has_bias = variant == 0;
@@ -214,7 +218,7 @@ static void fill_gradient(struct kernel_case *gradient, const struct pair *pair,
     for (int i = 0; i < KERNEL_INS; i++) {
         enum source source = pair->sources[i];
         size_t count = (size_t)gradient->operands.in[i].count;
-        if (source == NONE) continue;
+        if (source == NONE || count == 0) continue;
         if (gradient->index[i] != NULL) {
             memcpy(gradient->index[i], forward->index[source - IN0], count * sizeof(int64_t));
             continue;

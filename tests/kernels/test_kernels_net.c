@@ -37,8 +37,15 @@ static void compare_shape(const struct weir__op_shape *shape, enum kernel_backen
     kernel_case_clean_up(&test);
 }
 
-static void compare(enum weir__op_code op, enum kernel_backend backend) {
+/** Rows are whole: nets with packed ones are refused on GPUs. */
+static struct weir__op_shape any_shape(enum weir__op_code op) {
     struct weir__op_shape shape = kernel_any_shape(op);
+    shape.packed = false;
+    return shape;
+}
+
+static void compare(enum weir__op_code op, enum kernel_backend backend) {
+    struct weir__op_shape shape = any_shape(op);
     compare_shape(&shape, backend);
 }
 
@@ -133,7 +140,7 @@ static void test_addresses_and_orders_change_no_bit(void) {
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     FOR_ROWS(op)
     for (int i = 0; i < 4 && !test_has_failed(); i++) {
-        struct weir__op_shape shape = kernel_any_shape(op);
+        struct weir__op_shape shape = any_shape(op);
         enum kernel_backend backend = i % 2 == 0 ? KERNEL_CUDA : KERNEL_CUDA_BF16;
         struct kernel_case test;
         struct kernel_results a, b;
@@ -154,7 +161,7 @@ static void test_buffers_apart_and_raw_change_no_bit(void) {
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     FOR_ROWS(op)
     for (int i = 0; i < 4 && !test_has_failed(); i++) {
-        struct weir__op_shape shape = kernel_any_shape(op);
+        struct weir__op_shape shape = any_shape(op);
         enum kernel_backend backend = i % 2 == 0 ? KERNEL_CUDA : KERNEL_CUDA_BF16;
         struct kernel_case test;
         struct kernel_results together, apart;

@@ -3,6 +3,7 @@
 #include "net/net_models.h"
 #include "harness.h"
 #include "net/net_trial.h"
+#include "weir_models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -169,6 +170,32 @@ static void random_gpt(struct net_problem *problem, struct sketch *sketch) {
     problem->classes = problem->labels = options.vocab;
 }
 
+/** Heads that share keys, a window, norms and biases or not; rows of several documents or not. */
+static void random_decoder(struct net_problem *problem, struct sketch *sketch) {
+    struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
+    options.layers = between(1, 3);
+    options.kv_heads = between(1, 2);
+    options.heads = options.kv_heads * between(1, 3);
+    options.head_size = 2 * between(1, 4);
+    options.width = between(1, 20);
+    options.inner = between(1, 20);
+    options.context = between(1, 40);
+    options.vocab = between(3, 11);
+    options.window = coin() ? between(1, 12) : 0;
+    options.qkv_bias = coin();
+    options.qk_norm = coin();
+    options.tied = coin();
+    options.packed = problem->packed = test_random_below(3) != 0;
+    EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &sketch->model), WEIR_OK);
+    problem->target =
+        (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};
+    problem->input = problem->target;
+    if (options.packed)
+        problem->input = (struct weir_tensor){
+            .dtype = WEIR_I64, .rank = 2, .shape = {2, (int64_t)options.context}};
+    problem->classes = problem->labels = options.vocab;
+}
+
 /* ---- image nets ---- */
 
 static void add_conv(struct sketch *sketch) {
@@ -278,19 +305,30 @@ static void freeze_some(const struct sketch *sketch) {
     }
 }
 
-void net_problem_init(struct net_problem *problem) {
+enum { KINDS_ON_GPUS = 5, KINDS };
+
+static void init_one_of(struct net_problem *problem, uint32_t kinds) {
     struct sketch sketch = {0};
     memset(problem, 0, sizeof *problem);
     problem->classes = 7;
     problem->labels = between(2, 9);
-    switch (test_random_below(5)) {
+    switch (test_random_below(kinds)) {
     case 0: random_gpt(problem, &sketch); break;
     case 1:
     case 2: random_chain(problem, &sketch); break;
+    case KINDS_ON_GPUS: random_decoder(problem, &sketch); break;
     default: random_image(problem, &sketch); break;
     }
     if (sketch.model != NULL && test_random_below(3) == 0) freeze_some(&sketch);
     problem->model = sketch.model;
+}
+
+void net_problem_init(struct net_problem *problem) {
+    init_one_of(problem, KINDS);
+}
+
+void net_problem_init_for_gpus(struct net_problem *problem) {
+    init_one_of(problem, KINDS_ON_GPUS);
 }
 
 void net_problem_print(const struct net_problem *problem, uint32_t stages,

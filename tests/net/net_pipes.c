@@ -100,9 +100,18 @@ void net_pipe_train_net(const struct net_problem *problem, struct weir_net *net,
     trial_step(net, problem->model, data, &results[1]);
 }
 
+/** Behind each row's tokens: where their documents begin, which is anywhere. */
+static void begin_documents(const struct weir_tensor *input, struct trial_data *data) {
+    int64_t tokens = input->shape[1], *begins = (int64_t *)data->input + tokens;
+    for (int64_t r = 0; r < data->rows; r++, begins += 2 * tokens)
+        for (int64_t t = 0; t < tokens; t++)
+            begins[t] = t == 0 || test_random_below(8) == 0 ? t : begins[t - 1];
+}
+
 void net_pipe_data(const struct net_problem *problem, const struct weir_net_options *options,
                    struct trial_data *data) {
     enum weir_dtype dtype = options->dtype == WEIR_BF16 ? WEIR_F32 : options->dtype;
     trial_data_init(data, &problem->input, &problem->target, dtype, options->pipe.rows,
                     problem->classes, problem->labels);
+    if (problem->packed && data->input != NULL) begin_documents(&problem->input, data);
 }

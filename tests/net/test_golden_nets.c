@@ -66,7 +66,7 @@ struct golden {
     struct weir_tensor input, target, output;
     const char *loss;
     int64_t rows;
-    bool tied;
+    bool tied, packed;
     struct weir_optimizer optimizer;
     double clip;
     double length; /* of the tolerance's formula */
@@ -178,6 +178,18 @@ static const struct weir_decoder_options qwen3_options = {DECODER, .qk_norm = tr
 static const struct golden decoders[] = {DECODER_GOLDEN(llama), DECODER_GOLDEN(mistral),
                                          DECODER_GOLDEN(qwen2), DECODER_GOLDEN(qwen3)};
 
+/* Rows of several documents. */
+#define PACKED_GOLDEN(name)                                                                        \
+    {                                                                                              \
+        .path = "tests/golden/packed_" #name ".safetensors", .decoder = &name##_options,           \
+        .packed = true, .input = {.dtype = WEIR_I64, .rank = 2, .shape = {2, 12}},                 \
+        .output = {.dtype = WEIR_F64, .rank = 2, .shape = {12, 20}}, .rows = 4,                    \
+        .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},            \
+        .clip = 0.5, .length = 3 * (2 * (2 * 16 + 16 + 6 + 12 + 24 + 16 + 24) + 16 + 16) + 4 * 12  \
+    }
+static const struct golden packed[] = {PACKED_GOLDEN(llama), PACKED_GOLDEN(mistral),
+                                       PACKED_GOLDEN(qwen3)};
+
 /* ---- adapters: LORA of tests/golden/make_decoders.py ---- */
 
 static const struct adapted lora_llama = {{.rank = 3, .alpha = 5, .target_count = 1},
@@ -201,6 +213,7 @@ static const struct weir_gpt_options gpt2_options = {
 /** The options that differ from DECODER's. */
 static struct weir_decoder_options decoder_options(const struct golden *golden) {
     struct weir_decoder_options options = *golden->decoder;
+    options.packed = golden->packed;
     if (golden->decoder == &mistral_options) options.window = 5, options.kv_heads = 1;
     if (golden->decoder == &qwen3_options) options.head_size = 6;
     if (golden->decoder != &llama_options) return options;
@@ -660,6 +673,20 @@ static void test_decoders_train_as_transformers(void) {
     }
 }
 
+static void test_packed_decoders_give_transformers_gradients(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(packed); i++) {
+        run(&packed[i], WEIR_F64, false, check_mini_batch);
+        run(&packed[i], WEIR_F32, false, check_mini_batch);
+    }
+}
+
+static void test_packed_decoders_train_as_transformers(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(packed); i++) {
+        run(&packed[i], WEIR_F64, true, check_training);
+        run(&packed[i], WEIR_F32, true, check_training);
+    }
+}
+
 /* Stages below the first adapter have no backward, and every cut gives pefts numbers. */
 static void test_adapters_give_pefts_gradients(void) {
     for (size_t i = 0; i < WEIR__COUNT_OF(adapted); i++) {
@@ -695,6 +722,7 @@ WEIR_TEST_SUITE(
     TEST(a_file_of_text_layers_trains_as_pytorch),
     TEST(a_file_of_image_layers_gives_pytorchs_gradients),
     TEST(a_file_of_image_layers_trains_as_pytorch), TEST(decoders_give_transformers_gradients),
-    TEST(decoders_train_as_transformers), TEST(adapters_give_pefts_gradients),
+    TEST(decoders_train_as_transformers), TEST(packed_decoders_give_transformers_gradients),
+    TEST(packed_decoders_train_as_transformers), TEST(adapters_give_pefts_gradients),
     TEST(adapters_train_as_pefts), TEST(a_file_of_convolutions_gives_pytorchs_gradients),
     TEST(a_file_of_convolutions_trains_as_pytorch))

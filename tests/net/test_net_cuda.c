@@ -83,7 +83,7 @@ static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed,
     const char *devices[8];
     uint32_t balance[8];
     enum weir_checkpoint modes[8];
-    net_problem_init(&problem);
+    net_problem_init_for_gpus(&problem);
     if (problem.model == NULL || test_has_failed()) return;
     gpu->reset(test_random_u64(), GPUS, coin() ? WEIR_FAKE_CUDA_NO_PEERS : 0);
     struct weir_net_options one = trial_options(1, between(1, 9), between(1, 4));

@@ -61,7 +61,7 @@ static void test_layers_bytes_add_up_to_the_plan(void) {
     if (fake_gpus(1, 2, 0) == NULL) return;
     for (int trial = 0; trial < 40 && !test_has_failed(); trial++) {
         struct net_problem problem;
-        net_problem_init(&problem);
+        net_problem_init_for_gpus(&problem);
         CHECK(problem.model != NULL);
         check_bytes(problem.model, trial % 2 == 0 ? WEIR_F32 : WEIR_BF16);
         weir_model_destroy(problem.model);

@@ -47,7 +47,7 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
 }
 
 /* SHARED: the same for all rows. PACKED: so, and a product's. MOMENT: a row's statistics. INDEX:
- * one per token. */
+ * one per token. DOCUMENTS: of packed rows. */
 #define REAL(size)                                                                                 \
     { OPERAND_REAL, size, false, false, false }
 #define SHARED(size)                                                                               \
@@ -60,6 +60,8 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
     { OPERAND_REAL, size, true, true, false, true }
 #define INDEX                                                                                      \
     { OPERAND_INDEX, n.m, false, false, false }
+#define DOCUMENTS                                                                                  \
+    { shape->packed ? OPERAND_INDEX : OPERAND_NONE, shape->packed ? 2 * n.m : 0 }
 #define LOSS                                                                                       \
     { OPERAND_LOSS, 1, false, false, false }
 #define CACHE(table)                                                                               \
@@ -70,13 +72,14 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
 static struct operands operands_of_text(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t bias = shape->has_bias ? shape->out : 0, affine = shape->has_bias ? n.c : 0;
+    const struct operand tokens = {OPERAND_INDEX, shape->packed ? 2 * n.m : n.m};
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_linear] = {{REAL(n.in), PACKED(n.weight), PACKED(bias)}, {REAL(n.out)}, false},
         [WEIR__OP_linear_grad_input] = {{REAL(n.out), PACKED(n.weight)}, {REAL(n.in)}, false},
         [WEIR__OP_linear_grad_weight] = {{REAL(n.in), REAL(n.out)}, {SHARED(n.weight)}, true},
         [WEIR__OP_bias_grad] = {{REAL(n.out)}, {SHARED(shape->out)}, true},
-        [WEIR__OP_embedding] = {{INDEX, SHARED(n.weight)}, {REAL(n.out)}, false},
-        [WEIR__OP_embedding_grad] = {{INDEX, REAL(n.out)}, {SHARED(n.weight)}, true},
+        [WEIR__OP_embedding] = {{tokens, SHARED(n.weight)}, {REAL(n.out)}, false},
+        [WEIR__OP_embedding_grad] = {{tokens, REAL(n.out)}, {SHARED(n.weight)}, true},
         [WEIR__OP_position_add] = {{REAL(n.width), SHARED(n.table)}, {REAL(n.width)}, false},
         [WEIR__OP_position_grad] = {{REAL(n.width)}, {SHARED(n.table)}, true},
         [WEIR__OP_layer_norm] = {{REAL(n.width), SHARED(n.c), SHARED(n.c)},
@@ -115,18 +118,18 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
         [WEIR__OP_position_cached] = {{REAL(n.elements), SHARED(n.table)},
                                       {REAL(n.elements)},
                                       false},
-        [WEIR__OP_grouped_attention] = {{REAL(n.width), REAL(n.kv), REAL(n.kv)},
+        [WEIR__OP_grouped_attention] = {{REAL(n.width), REAL(n.kv), REAL(n.kv), DOCUMENTS},
                                         {REAL(n.width), MOMENT(n.lse)},
                                         false},
         [WEIR__OP_grouped_attention_grad] = {{REAL(n.width), REAL(n.width), REAL(n.kv), REAL(n.kv),
-                                              REAL(n.width), MOMENT(n.lse)},
+                                              REAL(n.width), MOMENT(n.lse), DOCUMENTS},
                                              {REAL(n.width), REAL(n.kv), REAL(n.kv)},
                                              false},
         [WEIR__OP_grouped_attention_cached] = {{REAL(n.width), REAL(n.kv), REAL(n.kv)},
                                                {REAL(n.width), CACHE(n.kv_table)},
                                                false},
-        [WEIR__OP_rope] = {{REAL(n.width)}, {REAL(n.width)}, false},
-        [WEIR__OP_rope_grad] = {{REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_rope] = {{REAL(n.width), DOCUMENTS}, {REAL(n.width)}, false},
+        [WEIR__OP_rope_grad] = {{REAL(n.width), DOCUMENTS}, {REAL(n.width)}, false},
         [WEIR__OP_rope_cached] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_swiglu] = {{REAL(n.elements), REAL(n.elements)}, {REAL(n.elements)}, false},
         [WEIR__OP_swiglu_grad] = {{REAL(n.elements), REAL(n.elements), REAL(n.elements)},

@@ -27,17 +27,18 @@ static int find_vocab(struct generator *g, const struct weir_model *model,
     output = layers > 0 ? facts[layers - 1].output : input;
     free(facts);
     if (status != WEIR_OK) return status;
-    bool tokens = input.dtype == WEIR_I64 && input.rank == 1;
-    bool rows = output.rank == 2 && output.shape[0] == input.shape[0];
+    bool tokens = input.dtype == WEIR_I64 && (input.rank == 1 || input.rank == 2);
+    int64_t context = tokens ? input.shape[input.rank - 1] : 0; /* of 2: packed rows */
+    bool rows = output.rank == 2 && output.shape[0] == context;
     if (!tokens || !rows || !weir_dtype_is_float(output.dtype) || output.shape[1] > UINT32_MAX ||
-        input.shape[0] >= UINT32_MAX) {
+        context >= UINT32_MAX) {
         weir_faults_add(faults,
                         "the model does not continue texts: it would have to take tokens, i64 [T], "
                         "and give numbers [T, vocabulary], but gives %s",
                         weir__tensor_text(&output, text, sizeof text));
         return WEIR_ERR_CONFIG;
     }
-    g->context = (uint32_t)input.shape[0];
+    g->context = (uint32_t)context;
     g->vocab = (uint32_t)output.shape[1];
     return WEIR_OK;
 }

@@ -342,7 +342,9 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
     network->stage_count = options->stage_count;
     network->input = at_dtype(model->input, weir__exact_dtype(options->dtype));
     if (options->sequences > 0) {
-        network->places = network->input.shape[0];
+        bool packed = weir__model_is_packed(model);
+        network->places = network->input.shape[packed ? 1 : 0];
+        if (packed) network->input.rank = 1;
         network->input.shape[0] = 1;
     }
     network->target = at_dtype(model->target, weir__exact_dtype(options->dtype));

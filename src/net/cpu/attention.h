@@ -29,6 +29,13 @@ struct weir__head {
     int64_t step, kv_step;               /**< from token to token, of q, and of k and v */
     struct weir__head_rows keys, values; /**< the latter in the backward pass only */
     const float *lse;                    /**< (T); the backward pass only */
+    const int64_t *documents; /**< (T) of packed rows: where each token's begins; else NULL */
+};
+
+/** Of packed rows, where the documents of a block's queries begin. */
+struct weir__head_documents {
+    int64_t last;                 /**< the last query's; 0: every query sees from the first key on */
+    int32_t first[2 * LANES]; /**< of each lane's query, counted from the block's first */
 };
 
 /** Multiply-adds of all heads' forward pass. */
@@ -38,6 +45,11 @@ struct weir__head VECTOR(head_of)(const struct weir__op_shape *shape);
 /** Puts the head where it stands in q, k and v, or qkv. */
 void VECTOR(head_stands)(struct weir__head *head, const struct weir__head_place *at,
                          const void *const *in);
+/** Of the row, where rows are packed: then `in` begins with the documents. */
+void VECTOR(head_takes_documents)(struct weir__head *head, const struct weir__op_shape *shape,
+                                  const void *const *in, int64_t row);
+/** Of the block of queries from `first` on. */
+struct weir__head_documents VECTOR(head_documents)(const struct weir__head *head, int64_t first);
 /** The keys that a block of queries from `first` on sees: from the first up to, not with, the end,
  * which is the block's own, or that of all. */
 int64_t VECTOR(head_keys_first)(const struct weir__head *head, int64_t first);
@@ -53,18 +65,25 @@ struct weir__head_rows VECTOR(head_rows)(const struct weir__head *head, const nu
  * whose columns are ignored. */
 void VECTOR(head_product)(const struct weir__head *head, const struct weir__panel *panel);
 
-/** Whether some query of the block from `first` on does not see `key`. */
-VECTOR_INLINE bool weir__head_masks(const struct weir__head *head, int64_t first, int64_t key) {
+/** Whether some query of the block from `first` on, whose documents these are, does not see `key`.
+ */
+VECTOR_INLINE bool weir__head_masks(const struct weir__head *head,
+                                    const struct weir__head_documents *documents, int64_t first,
+                                    int64_t key) {
     bool beyond = head->reach > 0 && key + head->reach < first + WEIR__PANEL;
-    return beyond || (!head->sees_all && key > first);
+    return beyond || key < documents->last || (!head->sees_all && key > first);
 }
 /** All ones in the lanes of vector `half` (0, 1) of the block from `first` on whose query may see
  * `key`, where keys end at the query. */
-VECTOR_INLINE vint weir__head_mask(const struct weir__head *head, int64_t first, int half,
-                                   int64_t key) {
+VECTOR_INLINE vint weir__head_mask(const struct weir__head *head,
+                                   const struct weir__head_documents *documents, int64_t first,
+                                   int half, int64_t key) {
     int32_t least = (int32_t)(key - first) - half * LANES;
-    vint seen = v_lane_numbers() >= least;
-    return head->reach == 0 ? seen : seen & (v_lane_numbers() < least + (int32_t)head->reach);
+    vint seen = v_lane_numbers() >= least, begins;
+    if (head->reach > 0) seen &= v_lane_numbers() < least + (int32_t)head->reach;
+    if (key >= documents->last) return seen;
+    memcpy(&begins, documents->first + half * LANES, sizeof begins);
+    return seen & (begins <= (int32_t)(key - first));
 }
 
 #endif

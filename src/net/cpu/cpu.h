@@ -46,6 +46,15 @@ int64_t weir__head_group(const struct weir__op_shape *shape);
 int64_t weir__keys_first(const struct weir__op_shape *shape, int64_t token);
 int64_t weir__keys_end(const struct weir__op_shape *shape, int64_t token);
 
+/** Of a micro-batch's token m: its number, by an embedding's index; and the place in the row of its
+ * document's first token, by the documents of packed rows, else 0. */
+int64_t weir__token_number(const struct weir__op_shape *shape, const int64_t *index, int64_t m);
+int64_t weir__document_first(const struct weir__op_shape *shape, const int64_t *documents,
+                             int64_t m);
+/** Whether in[0] of packed rows is what net/kernel.h says; else WEIR_ERR_ARGUMENT, and call->error
+ * names the token. */
+int weir__check_documents(const struct weir__op_call *call);
+
 /** A convolution's pass on so many rows. */
 double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows);
 /** A 1x1 convolution as the op on (pixels, channels) that it is; false: it is none. */

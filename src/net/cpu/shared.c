@@ -84,6 +84,35 @@ bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_s
     return true;
 }
 
+/* ---- packed rows ---- */
+
+int64_t weir__token_number(const struct weir__op_shape *shape, const int64_t *index, int64_t m) {
+    if (!shape->packed) return index[m];
+    return index[m / shape->tokens * 2 * shape->tokens + m % shape->tokens];
+}
+
+int64_t weir__document_first(const struct weir__op_shape *shape, const int64_t *documents,
+                             int64_t m) {
+    if (!shape->packed) return 0;
+    return documents[(m / shape->tokens * 2 + 1) * shape->tokens + m % shape->tokens];
+}
+
+int weir__check_documents(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    if (!shape->packed) return WEIR_OK;
+    for (int64_t m = 0; m < shape->rows * shape->tokens; m++) {
+        int64_t t = m % shape->tokens, first = weir__document_first(shape, call->in[0], m);
+        int64_t before = t == 0 ? 0 : weir__document_first(shape, call->in[0], m - 1);
+        if (first == t || (t > 0 && first == before)) continue;
+        return weir__fail(call->error, WEIR_ERR_ARGUMENT,
+                          "the document of token %lld of the micro-batch's row %lld begins at "
+                          "token %lld: it begins at %lld, or there as the one before at %lld",
+                          (long long)t, (long long)(m / shape->tokens), (long long)first,
+                          (long long)t, (long long)before);
+    }
+    return WEIR_OK;
+}
+
 /* ---- attention ---- */
 
 int64_t weir__head_group(const struct weir__op_shape *shape) {

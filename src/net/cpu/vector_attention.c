@@ -31,8 +31,26 @@ double VECTOR(attention_work)(const struct weir__op_shape *shape) {
     return (double)shape->rows * tokens * tokens * (double)shape->width;
 }
 
+void VECTOR(head_takes_documents)(struct weir__head *head, const struct weir__op_shape *shape,
+                                  const void *const *in, int64_t row) {
+    assert(head->tokens == shape->tokens);
+    if (shape->packed) head->documents = (const int64_t *)in[0] + (2 * row + 1) * head->tokens;
+}
+
+struct weir__head_documents VECTOR(head_documents)(const struct weir__head *head, int64_t first) {
+    struct weir__head_documents documents = {0};
+    int64_t queries = VECTOR(head_queries)(head, first);
+    if (head->documents == NULL) return documents;
+    for (int64_t q = 0; q < queries; q++)
+        documents.first[q] = (int32_t)(head->documents[first + q] - first);
+    documents.last = head->documents[first + queries - 1];
+    return documents;
+}
+
 int64_t VECTOR(head_keys_first)(const struct weir__head *head, int64_t first) {
-    return head->reach > 0 && first >= head->reach ? first + 1 - head->reach : 0;
+    int64_t key = head->reach > 0 && first >= head->reach ? first + 1 - head->reach : 0;
+    if (head->documents == NULL || head->documents[first] < key) return key;
+    return head->documents[first];
 }
 
 int64_t VECTOR(head_keys)(const struct weir__head *head, int64_t first) {
@@ -108,6 +126,7 @@ struct seen {
 VECTOR_INLINE void mask_and_find(const struct weir__head *head, float *scores, int64_t first,
                                  const struct seen *keys, vfloat largest[2]) {
     assert(first < keys->first + keys->count);
+    const struct weir__head_documents documents = VECTOR(head_documents)(head, first);
     const vfloat never = v_all(-INFINITY);
     largest[0] = largest[1] = never;
     for (int64_t j = 0; j < keys->count; j++) {
@@ -115,8 +134,10 @@ VECTOR_INLINE void mask_and_find(const struct weir__head *head, float *scores, i
         for (int half = 0; half < 2; half++) {
             float *at = scores + j * WEIR__PANEL + half * LANES;
             vfloat score = v_load(at);
-            if (weir__head_masks(head, first, keys->first + j)) {
-                score = v_select(weir__head_mask(head, first, half, keys->first + j), score, never);
+            int64_t key = keys->first + j;
+            if (weir__head_masks(head, &documents, first, key)) {
+                vint mask = weir__head_mask(head, &documents, first, half, key);
+                score = v_select(mask, score, never);
                 v_store(at, score);
             }
             largest[half] = v_max(score, largest[half]);
@@ -220,6 +241,8 @@ static void attend_head(void *context, uint32_t part, uint32_t member) {
     lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
     struct weir__head_place at = weir__head_place(shape, part / shape->heads, part % shape->heads);
     VECTOR(head_stands)(&head, &at, call->in);
+    VECTOR(head_takes_documents)
+    (&head, shape, call->in + at.v_operand + 1, part / shape->heads);
     float *lse = (float *)call->out[1] + part * head.tokens;
     number *y = (number *)call->out[0] + at.y;
     head.keys = VECTOR(head_rows)(&head, head.k, areas.keys);

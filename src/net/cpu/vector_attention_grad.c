@@ -61,6 +61,7 @@ struct gradients {
 struct grad_block {
     int64_t first, queries;
     float lse[2 * LANES], delta[2 * LANES];
+    struct weir__head_documents documents;
 };
 
 /** p and ds from the scores and dy's products, which they replace. */
@@ -73,8 +74,11 @@ static void probabilities(const struct weir__head *head, const struct grad_areas
         for (int half = 0; half < 2; half++) {
             int64_t at = j * WEIR__PANEL + half * LANES;
             vfloat p = v_exp(v_load(areas->p + at) - lse[half]);
-            if (weir__head_masks(head, block->first, key + j))
-                p = v_select(weir__head_mask(head, block->first, half, key + j), p, v_all(0));
+            if (weir__head_masks(head, &block->documents, block->first, key + j)) {
+                vint mask =
+                    weir__head_mask(head, &block->documents, block->first, half, key + j);
+                p = v_select(mask, p, v_all(0));
+            }
             v_store(areas->p + at, p);
             v_store(areas->dscores + at, p * (v_load(areas->dscores + at) - delta[half]));
         }
@@ -174,7 +178,9 @@ static void write_rows(const struct weir__head *head, number *to, int64_t stride
 static void add_block(const struct weir__head *head, const struct gradients *gradients,
                       const struct grad_areas *areas, int64_t first) {
     assert(first % WEIR__PANEL == 0);
-    struct grad_block block = {.first = first, .queries = VECTOR(head_queries)(head, first)};
+    struct grad_block block = {.first = first,
+                               .queries = VECTOR(head_queries)(head, first),
+                               .documents = VECTOR(head_documents)(head, first)};
     int64_t stride = head->step, keys = VECTOR(head_keys)(head, first);
     const number *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
@@ -217,6 +223,7 @@ static void differentiate_part(void *context, uint32_t part, uint32_t member) {
     int64_t row = part / groups, first = part % groups * group;
     struct weir__head_place at = weir__head_place(shape, row, first);
     VECTOR(head_stands)(&head, &at, call->in + 1);
+    VECTOR(head_takes_documents)(&head, shape, call->in + at.v_operand + 4, row);
     head.keys = VECTOR(head_rows)(&head, head.k, areas.keys);
     head.values = VECTOR(head_rows)(&head, head.v, areas.values);
     if (head.keys.at != areas.keys) VECTOR(head_pack)(&head, head.k, areas.keys);

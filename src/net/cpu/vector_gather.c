@@ -22,22 +22,27 @@ static int64_t parts_of(int64_t count, int64_t part) {
 
 static void copy_part(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
-    const int64_t *index = call->in[0];
-    int64_t width = call->shape->out, count = call->shape->rows * call->shape->tokens;
+    const struct weir__op_shape *shape = call->shape;
+    int64_t width = shape->out, count = shape->rows * shape->tokens;
     int64_t first = (int64_t)part * PART_TOKENS;
     (void)member;
-    for (int64_t m = first; m < count && m < first + PART_TOKENS; m++)
-        row_narrow((number *)call->out[0] + m * width,
-                   (const float *)call->in[1] + index[m] * width, width);
+    for (int64_t m = first; m < count && m < first + PART_TOKENS; m++) {
+        int64_t token = weir__token_number(shape, call->in[0], m);
+        row_narrow((number *)call->out[0] + m * width, (const float *)call->in[1] + token * width,
+                   width);
+    }
 }
 
 int VECTOR(embedding)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const int64_t *index = call->in[0];
     int64_t count = shape->rows * shape->tokens;
-    for (int64_t m = 0; m < count; m++)
-        if (index[m] < 0 || index[m] >= shape->in)
-            return weir__index_error(call, "token", m, index[m], shape->in);
+    for (int64_t m = 0; m < count; m++) {
+        int64_t token = weir__token_number(shape, call->in[0], m);
+        if (token < 0 || token >= shape->in)
+            return weir__index_error(call, "token", m, token, shape->in);
+    }
+    int status = weir__check_documents(call);
+    if (status != WEIR_OK) return status;
     weir__share(call, parts_of(count, PART_TOKENS),
                 WEIR__SHARED_NUMBER * (double)count * (double)shape->out, copy_part,
                 (void *)(uintptr_t)call);
@@ -56,13 +61,13 @@ int VECTOR(measure_embedding_grad)(const struct weir__op_shape *shape, size_t *w
 static int chain_tokens(const struct weir__op_call *call, int64_t *first, int64_t *next) {
     assert(next == first + call->shape->in);
     const struct weir__op_shape *shape = call->shape;
-    const int64_t *index = call->in[0];
     memset(first, 0xff, (size_t)shape->in * sizeof(int64_t));
     for (int64_t m = shape->rows * shape->tokens - 1; m >= 0; m--) {
-        if (index[m] < 0 || index[m] >= shape->in)
-            return weir__index_error(call, "token", m, index[m], shape->in);
-        next[m] = first[index[m]];
-        first[index[m]] = m;
+        int64_t token = weir__token_number(shape, call->in[0], m);
+        if (token < 0 || token >= shape->in)
+            return weir__index_error(call, "token", m, token, shape->in);
+        next[m] = first[token];
+        first[token] = m;
     }
     return WEIR_OK;
 }

@@ -68,6 +68,15 @@ static void turn_token(const struct weir__op_shape *shape, const float *sines, c
         }
 }
 
+/** Of the micro-batch's token m. */
+static int64_t place_of(const struct weir__op_call *call, int64_t m) {
+    const struct weir__op_shape *shape = call->shape;
+    if (shape->op == WEIR__OP_rope_cached)
+        return (int64_t)call->places->place[call->row_first + m];
+    int64_t first = shape->packed ? weir__document_first(shape, call->in[1], m) : 0;
+    return m % shape->tokens - first;
+}
+
 static void turn_part(void *context, uint32_t part, uint32_t member) {
     const struct turn *turn = context;
     const struct weir__op_call *call = turn->call;
@@ -77,10 +86,7 @@ static void turn_part(void *context, uint32_t part, uint32_t member) {
     float *sines = (float *)call->workspace + member * (size + 2 * LANES);
     float *cosines = sines + size / 2 + LANES;
     for (int64_t m = first; m < count && m < first + TOKENS_AT_ONCE; m++) {
-        int64_t place = shape->op == WEIR__OP_rope_cached
-                            ? (int64_t)call->places->place[call->row_first + m]
-                            : m % shape->tokens;
-        find_angles(shape, place, turn->way, sines, cosines);
+        find_angles(shape, place_of(call, m), turn->way, sines, cosines);
         turn_token(shape, sines, cosines, (const number *)call->in[0] + m * shape->width,
                    (number *)call->out[0] + m * shape->width);
     }

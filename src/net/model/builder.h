@@ -114,14 +114,19 @@ struct weir_value *weir__residual_mix(struct weir_builder *builder, uint32_t cou
  * its own among them. With sequences a row is one token, and keys and values are kept. */
 struct weir__grouping {
     int64_t heads, kv_heads, reach;
+    struct weir_value *documents; /**< of packed rows; NULL: rows are whole */
 };
 struct weir_value *weir__grouped_attention(struct weir_builder *builder, struct weir_value *q,
                                            struct weir_value *k, struct weir_value *v,
                                            const struct weir__grouping *grouping);
 /** Rotary positions of x [tokens, heads * size]: `frequencies` [size / 2], radians per token, live
- * as long as the network. */
+ * as long as the network. With documents (or NULL) they begin anew in each. */
 struct weir_value *weir__rope(struct weir_builder *builder, struct weir_value *x, int64_t heads,
-                              const float *frequencies);
+                              const float *frequencies, struct weir_value *documents);
+/** Rows of the table for the tokens of documents, which is the model's input (packed rows:
+ * net/kernel.h). */
+struct weir_value *weir__packed_embedding(struct weir_builder *builder,
+                                          struct weir_value *documents, struct weir_value *table);
 /** factor * x. */
 struct weir_value *weir__scale(struct weir_builder *builder, struct weir_value *x, double factor);
 /** A parameter that learns beside others, which are frozen. */

@@ -3,6 +3,13 @@
  * Today's decoders of text: RMSNorm, rotary positions, grouped-query attention and SwiGLU, as Llama
  * (Touvron et al., 2023), Mistral, Qwen 2.5 and Qwen 3 have them. Parameters carry the names and
  * shapes of Hugging Face's transformers, and numbers are computed in their order.
+ *
+ * Packed rows, of several documents each (net/kernel.h), come as the model's input [2, T]: tokens,
+ * and where each one's document begins. So one tensor says all of a row, wherever rows come from
+ * and go to. The first layer stashes it as it is, a skip without a gradient, and every block reads
+ * it: within its stage for nothing, elsewhere as one portal of 16 bytes per token, where a border
+ * has 4 bytes times the width. (An input of its own for every stage would want its data on every
+ * rank, and a third pointer in every call that takes a mini-batch.)
  */
 #include "net/model/layer.h"
 
@@ -49,6 +56,84 @@ static const float *frequencies_of(struct weir_builder *b, const struct weir_lay
     return list;
 }
 
+/** What turns queries and keys. */
+struct positions {
+    const float *frequencies;
+    struct weir_value *documents; /**< NULL: rows are whole */
+};
+
+/* ---- packed rows ---- */
+
+static const char documents_skip[] = "documents";
+
+static bool embedding_skip(const struct weir_layer *layer, uint32_t i, struct weir_skip_use *use,
+                           char text[32]) {
+    (void)layer;
+    (void)text;
+    *use = (struct weir_skip_use){
+        .verb = WEIR_SKIP_STASH, .name = documents_skip, .name_space = ""};
+    return i == 0;
+}
+
+static bool block_skip(const struct weir_layer *layer, uint32_t i, struct weir_skip_use *use,
+                       char text[32]) {
+    (void)text;
+    *use =
+        (struct weir_skip_use){.verb = WEIR_SKIP_READ, .name = documents_skip, .name_space = ""};
+    return i == 0 && weir_layer_flag(layer, "packed");
+}
+
+static const struct weir_attr_rule embedding_attrs[] = {
+    WEIR__SIZE("num_embeddings"),
+    WEIR__SIZE("embedding_dim"),
+};
+
+/** Texts that are continued come token by token. Their input is stashed and read all the same: a
+ * layer does what its type says. */
+static struct weir_value *build_embedding(struct weir_builder *b, const struct weir_layer *layer,
+                                          struct weir_value *x) {
+    int64_t shape[] = {weir_layer_int(layer, "num_embeddings"),
+                       weir_layer_int(layer, "embedding_dim")};
+    struct weir_init init = {WEIR_INIT_NORMAL, 1};
+    struct weir_value *table = weir_parameter(b, "weight", 2, shape, init);
+    weir_stash(b, "", documents_skip, x);
+    return b->network->sequences > 0 ? weir_embedding(b, x, table)
+                                     : weir__packed_embedding(b, x, table);
+}
+
+bool weir__model_is_packed(const struct weir_model *model) {
+    return model->layer_count > 0 && model->layers[0]->type == &weir__layer_packed_embedding &&
+           model->input.rank == 2;
+}
+
+const struct weir_layer_type weir__layer_packed_embedding = {
+    .name = "packed_embedding",
+    WEIR__ATTRS(embedding_attrs),
+    .skip_at = embedding_skip,
+    .build = build_embedding,
+    .input = "2, tokens (i64)",
+    .output = "tokens, embedding_dim",
+    .about = "an embedding of rows of several documents: tokens, then for each the place in the "
+             "row of its document's first; it stashes them as 'documents' for packed blocks"};
+
+/** The skip, where the block's rows are packed. */
+static struct weir_value *documents_of(struct weir_builder *b, const struct weir_layer *layer,
+                                       const struct weir_value *x) {
+    if (!weir_layer_flag(layer, "packed")) return NULL;
+    struct weir_value *documents = weir_read(b, "", documents_skip);
+    char text[96];
+    if (documents == NULL || b->network->sequences > 0) return NULL;
+    struct weir_tensor tensor = weir_value_tensor(documents);
+    if (documents->dtype == WEIR_I64 && documents->rank == 2 && documents->shape[0] == 2 &&
+        documents->shape[1] == x->shape[0])
+        return documents;
+    return weir_builder_fail(b, WEIR_ERR_SHAPE,
+                             "the skip '%s' of packed rows is i64 [2, %lld], not %s: begin the "
+                             "model with a packed_embedding",
+                             documents_skip, (long long)x->shape[0],
+                             weir__tensor_text(&tensor, text, sizeof text));
+}
+
 /* ---- the block ---- */
 
 static const struct weir_attr_rule block_attrs[] = {
@@ -68,6 +153,7 @@ static const struct weir_attr_rule block_attrs[] = {
     {.key = "rope_low", .kind = WEIR_ATTR_KIND_REAL, .real = 1, .below = 1e30},
     {.key = "rope_high", .kind = WEIR_ATTR_KIND_REAL, .real = 4, .below = 1e30},
     {.key = "rope_original", .kind = WEIR_ATTR_KIND_INT},
+    {.key = "packed", .kind = WEIR_ATTR_KIND_FLAG},
 };
 
 static struct weir_value *norm(struct weir_builder *b, const struct weir_layer *layer,
@@ -94,31 +180,33 @@ static struct weir_value *product(struct weir_builder *b, struct weir_value *x, 
 /** Queries or keys: with the norm of each head, if there is one, and turned. */
 static struct weir_value *turned(struct weir_builder *b, const struct weir_layer *layer,
                                  struct weir_value *x, int64_t heads, const char *norm_name,
-                                 const float *frequencies) {
-    if (x == NULL || frequencies == NULL) return NULL;
+                                 const struct positions *positions) {
+    if (x == NULL || positions->frequencies == NULL) return NULL;
     if (weir_layer_flag(layer, "qk_norm")) {
         int64_t tokens = x->shape[0], size = weir_layer_int(layer, "head_size");
         x = weir_reshape(b, x, 3, (int64_t[]){tokens, heads, size});
         x = norm(b, layer, x, norm_name);
         x = weir_reshape(b, x, 2, (int64_t[]){tokens, heads * size});
     }
-    return weir__rope(b, x, heads, frequencies);
+    return weir__rope(b, x, heads, positions->frequencies, positions->documents);
 }
 
 static struct weir_value *attend(struct weir_builder *b, const struct weir_layer *layer,
                                  struct weir_value *x) {
+    int64_t size = weir_layer_int(layer, "head_size");
+    const struct positions positions = {frequencies_of(b, layer, size), documents_of(b, layer, x)};
     const struct weir__grouping grouping = {.heads = weir_layer_int(layer, "heads"),
                                             .kv_heads = weir_layer_int(layer, "kv_heads"),
-                                            .reach = weir_layer_int(layer, "window")};
-    int64_t size = weir_layer_int(layer, "head_size"), kv_width = grouping.kv_heads * size;
+                                            .reach = weir_layer_int(layer, "window"),
+                                            .documents = positions.documents};
+    int64_t kv_width = grouping.kv_heads * size;
     bool all_biased = weir_layer_flag(layer, "bias");
     bool biased = all_biased || weir_layer_flag(layer, "qkv_bias");
-    const float *frequencies = frequencies_of(b, layer, size);
     struct weir_value *q = product(b, x, grouping.heads * size, "self_attn.q_proj", biased);
     struct weir_value *k = product(b, x, kv_width, "self_attn.k_proj", biased);
     struct weir_value *v = product(b, x, kv_width, "self_attn.v_proj", biased);
-    q = turned(b, layer, q, grouping.heads, "self_attn.q_norm.weight", frequencies);
-    k = turned(b, layer, k, grouping.kv_heads, "self_attn.k_norm.weight", frequencies);
+    q = turned(b, layer, q, grouping.heads, "self_attn.q_norm.weight", &positions);
+    k = turned(b, layer, k, grouping.kv_heads, "self_attn.k_norm.weight", &positions);
     if (q == NULL || k == NULL || v == NULL) return NULL;
     struct weir_value *y = weir__grouped_attention(b, q, k, v, &grouping);
     return product(b, y, weir_layer_int(layer, "width"), "self_attn.o_proj", all_biased);
@@ -178,12 +266,14 @@ const struct weir_layer_type weir__layer_decoder_block = {
     .name = "decoder_block",
     WEIR__ATTRS(block_attrs),
     .composite = true,
+    .skip_at = block_skip,
     .build = build_block,
     .input = "tokens, width",
     .output = "tokens, width",
     .about =
         "a block of Llama, Mistral or Qwen: grouped-query attention with rotary positions, and "
-        "SwiGLU, each behind an RMSNorm and beside a residual"};
+        "SwiGLU, each behind an RMSNorm and beside a residual; packed: of rows of several "
+        "documents, behind a packed_embedding"};
 
 /* ---- the head ---- */
 
@@ -251,12 +341,14 @@ static int add_blocks(struct weir_model *model, const struct weir_decoder_option
         WEIR_ATTR_REAL("rope_low", options->rope_low),
         WEIR_ATTR_REAL("rope_high", options->rope_high),
         WEIR_ATTR_INT("rope_original", options->rope_original),
+        WEIR_ATTR_FLAG("packed", true),
     };
+    uint32_t count = WEIR__COUNT_OF(attrs) - (options->packed ? 0 : 1);
     for (uint32_t i = 0; i < options->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "model.layers.%u", i);
         int status = weir_model_add(model, "decoder_block", name,
-                                    (struct weir_attrs){WEIR__COUNT_OF(attrs), attrs}, faults);
+                                    (struct weir_attrs){count, attrs}, faults);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -265,7 +357,8 @@ static int add_blocks(struct weir_model *model, const struct weir_decoder_option
 static int add_layers(struct weir_model *model, const struct weir_decoder_options *options,
                       struct weir_faults *faults) {
     const char *tied = options->tied ? "model.embed_tokens.weight" : "";
-    int status = weir_model_add(model, "embedding", "model.embed_tokens",
+    int status = weir_model_add(model, options->packed ? "packed_embedding" : "embedding",
+                                "model.embed_tokens",
                                 WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", options->vocab),
                                            WEIR_ATTR_INT("embedding_dim", options->width)),
                                 faults);
@@ -286,8 +379,10 @@ int weir_model_decoder(const struct weir_allocator *allocator,
     assert(options != NULL && model != NULL);
     if (!check_options(options, faults)) return WEIR_ERR_ARGUMENT;
     struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {options->context}};
+    struct weir_tensor packed = {.dtype = WEIR_I64, .rank = 2, .shape = {2, options->context}};
     struct weir_model *made;
-    int status = weir_model_new(allocator, &tokens, &tokens, "cross_entropy", &made);
+    int status = weir_model_new(allocator, options->packed ? &packed : &tokens, &tokens,
+                                "cross_entropy", &made);
     if (status != WEIR_OK) return status;
     if ((status = add_layers(made, options, faults)) == WEIR_OK)
         *model = made;

@@ -86,8 +86,12 @@ extern const struct weir_layer_type weir__layer_gpt_residual_embedding;
 extern const struct weir_layer_type weir__layer_gpt_residual_block;
 extern const struct weir_layer_type weir__layer_gpt_residual_head;
 /** Entries that stand in decoder.c. */
+extern const struct weir_layer_type weir__layer_packed_embedding;
 extern const struct weir_layer_type weir__layer_decoder_block;
 extern const struct weir_layer_type weir__layer_decoder_head;
+/** Whether the input is of packed rows: i64 [2, tokens] (net/kernel.h). With sequences it is one
+ * token, and rows are whole. */
+bool weir__model_is_packed(const struct weir_model *model);
 /** Entries that stand in resnet.c and amoebanet.c. */
 extern const struct weir_layer_type weir__layer_residual;
 extern const struct weir_layer_type weir__layer_amoeba_stem;

@@ -331,6 +331,7 @@ static const struct weir_layer_type *const types[] = {
     &weir__layer_gpt_residual_embedding,
     &weir__layer_gpt_residual_block,
     &weir__layer_gpt_residual_head,
+    &weir__layer_packed_embedding,
     &weir__layer_decoder_block,
     &weir__layer_decoder_head,
     &weir__layer_residual,

@@ -103,9 +103,12 @@ struct weir_value *weir__grouped_attention(struct weir_builder *builder, struct 
                                            const struct weir__grouping *grouping) {
     if (!check_grouped(builder, q, k, v, grouping)) return NULL;
     bool cached = builder->network->sequences > 0;
-    struct weir__node *node = cached ? WEIR__EMIT(builder, grouped_attention_cached, q, k, v)
-                                     : WEIR__EMIT(builder, grouped_attention, q, k, v);
+    struct weir__node *node =
+        cached ? WEIR__EMIT(builder, grouped_attention_cached, q, k, v)
+               : WEIR__EMIT(builder, grouped_attention, q, k, v, grouping->documents);
     if (node == NULL) return NULL;
+    assert(!cached || grouping->documents == NULL);
+    node->shape.packed = grouping->documents != NULL;
     node->shape.tokens = q->shape[0];
     node->shape.width = q->shape[1];
     node->shape.heads = grouping->heads;
@@ -130,7 +133,7 @@ static void grouped_gradient(struct weir_builder *builder, const struct weir__no
                              struct weir_value *dy) {
     struct weir_value *const *in = node->in;
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, grouped_attention_grad, node, dy, in[0],
-                                              in[1], in[2], node->out[0], node->out[1]);
+                                              in[1], in[2], node->out[0], node->out[1], in[3]);
     for (uint32_t i = 0; i < 3; i++) {
         struct weir_value *dx = weir__output_like(builder, grad, in[i]);
         if (weir__wants_grad(in[i])) weir__contribute(builder, in[i], dx);
@@ -143,13 +146,15 @@ const struct weir__op_rule weir__rule_grouped_attention = {.gradient = grouped_g
 /* ---- rotary positions ---- */
 
 struct weir_value *weir__rope(struct weir_builder *builder, struct weir_value *x, int64_t heads,
-                              const float *frequencies) {
+                              const float *frequencies, struct weir_value *documents) {
     if (!weir__expects_features(builder, "rope", x)) return NULL;
     assert(x->rank == 2 && heads >= 1 && x->shape[1] % (2 * heads) == 0);
     bool cached = builder->network->sequences > 0;
     struct weir__node *node =
-        cached ? WEIR__EMIT(builder, rope_cached, x) : WEIR__EMIT(builder, rope, x);
+        cached ? WEIR__EMIT(builder, rope_cached, x) : WEIR__EMIT(builder, rope, x, documents);
     if (node == NULL) return NULL;
+    assert(!cached || documents == NULL);
+    node->shape.packed = documents != NULL;
     node->shape.tokens = x->shape[0];
     node->shape.width = x->shape[1];
     node->shape.heads = heads;
@@ -160,7 +165,7 @@ struct weir_value *weir__rope(struct weir_builder *builder, struct weir_value *x
 
 static void rope_gradient(struct weir_builder *builder, const struct weir__node *node,
                           struct weir_value *dy) {
-    struct weir__node *grad = WEIR__EMIT_LIKE(builder, rope_grad, node, dy);
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, rope_grad, node, dy, node->in[1]);
     weir__contribute(builder, node->in[0], weir__output_like(builder, grad, node->in[0]));
 }
 

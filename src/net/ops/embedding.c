@@ -5,6 +5,34 @@
 
 #include <string.h>
 
+static struct weir__node *emit(struct weir_builder *builder, struct weir_value *index,
+                               struct weir_value *table, int64_t tokens) {
+    assert(table->rank == 2);
+    struct weir__node *node = WEIR__EMIT(builder, embedding, index, table);
+    if (node == NULL) return NULL;
+    node->shape.tokens = tokens;
+    node->shape.in = node->shape.table = table->shape[0];
+    node->shape.out = node->shape.width = table->shape[1];
+    return node;
+}
+
+struct weir_value *weir__packed_embedding(struct weir_builder *builder,
+                                          struct weir_value *documents, struct weir_value *table) {
+    char text[96];
+    if (!weir__expects_rows(builder, "embedding", documents) || table == NULL) return NULL;
+    bool packed =
+        documents->dtype == WEIR_I64 && documents->rank == 2 && documents->shape[0] == 2;
+    if (!packed)
+        return weir_builder_fail(builder, WEIR_ERR_SHAPE,
+                                 "packed rows are i64 [2, tokens]: the tokens' numbers, then where "
+                                 "each one's document begins; but its input is %s",
+                                 weir__value_text(documents, text));
+    struct weir__node *node = emit(builder, documents, table, documents->shape[1]);
+    if (node == NULL) return NULL;
+    node->shape.packed = true;
+    return weir__output(builder, node, 2, (int64_t[]){documents->shape[1], table->shape[1]});
+}
+
 struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_value *index,
                                   struct weir_value *table) {
     char text[96];
@@ -15,11 +43,8 @@ struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_valu
             builder, WEIR_ERR_SHAPE,
             "embedding takes i64 numbers of rank below %d, but its input is %s", WEIR_RANK_MAX,
             weir__value_text(index, text));
-    struct weir__node *node = WEIR__EMIT(builder, embedding, index, table);
+    struct weir__node *node = emit(builder, index, table, weir__value_count(index));
     if (node == NULL) return NULL;
-    node->shape.tokens = weir__value_count(index);
-    node->shape.in = node->shape.table = table->shape[0];
-    node->shape.out = node->shape.width = table->shape[1];
     int64_t shape[WEIR_RANK_MAX];
     memcpy(shape, index->shape, sizeof shape);
     shape[index->rank] = table->shape[1];

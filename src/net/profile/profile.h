@@ -65,6 +65,7 @@ double *weir__profile_share(struct weir_layer_cost *layer, enum weir__program_ki
 /** Bounds of random integers: what the model's tables and classes take. */
 struct weir__profile_ranges {
     int64_t input, target;
+    bool packed; /**< the input is of packed rows (net/kernel.h) */
 };
 struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph);
 

@@ -336,7 +336,7 @@ out:
 }
 
 struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph) {
-    struct weir__profile_ranges ranges = {1, 1};
+    struct weir__profile_ranges ranges = {1, 1, false};
     for (uint32_t i = 0; i < graph->forward_count; i++) {
         const struct weir__node *node = graph->nodes[i];
         bool of_input = node->in_count > 0 && node->in[0] != NULL &&
@@ -345,6 +345,7 @@ struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph
         if (node->op == WEIR__OP_embedding && of_input &&
             (ranges.input == 1 || node->shape.table < ranges.input))
             ranges.input = node->shape.table;
+        if (node->op == WEIR__OP_embedding && of_input) ranges.packed |= node->shape.packed;
         if (node->op == WEIR__OP_cross_entropy) ranges.target = node->shape.width;
     }
     return ranges;

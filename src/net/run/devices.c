@@ -180,10 +180,27 @@ static void tell_missing(void *context, const struct weir__node *node,
                                     : "kernel of bf16: use --dtype f32");
 }
 
+/** CUDA's kernels take rows whole. */
+static void tell_packed(const struct weir__slices *slices, struct missing *missing) {
+    const struct weir__graph *graph = slices->graph;
+    for (uint32_t i = 0; i < graph->forward_count; i++) {
+        const struct weir__node *node = graph->nodes[i];
+        if (node->dead || !node->shape.packed) continue;
+        missing->status = WEIR_ERR_UNSUPPORTED;
+        weir_faults_add(missing->faults,
+                        "layer %s: rows of several documents (packed) have no CUDA kernels: train "
+                        "without packing, or give this stage a CPU (--device cuda,cpu names one "
+                        "for each worker)",
+                        weir__network_layer_label(missing->network, node->layer));
+        return;
+    }
+}
+
 int weir__net_check_kernels(const struct weir__network *network, const struct weir__slices *slices,
                             const struct weir__backend *backend, struct weir_faults *faults) {
     struct missing missing = {network, faults, backend->on_gpu, WEIR_OK};
     visit_ops(slices, backend, network->dtype, tell_missing, &missing);
+    if (backend->on_gpu) tell_packed(slices, &missing);
     return missing.status;
 }
 

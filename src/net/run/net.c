@@ -68,7 +68,8 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
     const struct weir__level *level;
     if (weir__level_find(options->level, faults, &level) != WEIR_OK) status = WEIR_ERR_CONFIG;
     if (!check_optimizer(&options->optimizer, faults)) status = WEIR_ERR_CONFIG;
-    bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
+    bool one = model->input.rank == 1 || weir__model_is_packed(model);
+    bool texts = model->input.dtype == WEIR_I64 && one;
     if (options->sequences > 0 && (!texts || !options->pipe.infer_only)) {
         weir_faults_add(faults,
                         "only a model of tokens (i64 rows of rank 1) can continue texts, in a "
