@@ -2,7 +2,7 @@
 /*
  * Goal: a model's folder is trained and judged on text by its tokenizer and on conversations by its
  * chat template, of which replies alone are learnt; what cannot be is refused. Method: the
- * installed command on a small folder made up here. That rows are right is test_documents.c's and
+ * installed command on a small folder made up here. That rows are right is test_word_rows.c's and
  * test_conversations.c's, and that the page does what it says is here, too.
  */
 #include "cli/cli.h"
@@ -87,7 +87,7 @@ static void test_replies_are_learnt_and_nothing_else(void) {
                 TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 "
                                "--sample 0 --save-weights w.safetensors");
     EXPECT_CONTAINS(run.output, "40 conversations by the template qwen2.5");
-    EXPECT_CONTAINS(run.output, "36 to train on, 4 held out");
+    EXPECT_CONTAINS(run.output, "24 to train on, 3 held out");
     EXPECT_CONTAINS(run.output, "perplexity 1.");
     double after =
         loss_of(folder, "--model model --load w.safetensors --data test.jsonl " TEMPLATE, &summary);
@@ -126,10 +126,12 @@ static void test_the_loss_is_weighted_over_the_mini_batch(void) {
     double loss = LOSS("--batch 1");
     EXPECT_NEAR(LOSS("--batch 5 --chunks 2"), loss, 1e-6 * loss);
     EXPECT_NEAR(LOSS("--batch 32 --chunks 4 --stages 2"), loss, 1e-6 * loss);
+    EXPECT_NEAR(LOSS("--no-pack --batch 5 --chunks 2"), loss, 1e-6 * loss);
     /* the first update is of the same rows, before anything is learnt */
     CLI_CODE_IN(folder, &run, 0,
-                TRAIN TEMPLATE "--data chats.jsonl --eval-data chats.jsonl --batch 13 --chunks 4 "
-                               "--steps 1 --eval-batches 1 --sample 0 --json all");
+                TRAIN TEMPLATE
+                "--data chats.jsonl --eval-data chats.jsonl --no-pack --batch 13 --chunks 4 "
+                "--steps 1 --eval-batches 1 --sample 0 --json all");
     EXPECT_NEAR(cli_loss_of_line(folder, "all", 0), loss, 1e-6 * loss);
 #define STEPS TRAIN TEMPLATE "--data chats.jsonl --steps 3 --lr 0.01 --eval-batches 1 --sample 0 "
     CLI_CODE_IN(folder, &run, 0, STEPS "--batch 4 --json whole");

@@ -285,11 +285,11 @@ static int build_file(const struct model_options *options, const struct args *ar
 static int build_decoder(const struct model_options *options, const struct args *args,
                          const struct model_data *data, struct weir_faults *faults,
                          struct weir_model **model) {
-    (void)data;
     uint32_t most;
     struct weir_decoder_options decoder;
     int status = decoder_config_read(options->model, &decoder, &most, faults);
     if (status != WEIR_OK) return status;
+    decoder.packed = data != NULL && data->packed;
     decoder.context = options->context;
     if (decoder.context > most && !args_given(args, "context")) decoder.context = most;
     if (decoder.context > most) {

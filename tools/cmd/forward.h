@@ -16,6 +16,7 @@ struct forward_values {
     struct arg_paths data;
     uint32_t batch;
     uint32_t form; /**< --template, of eval */
+    bool no_pack;  /**< likewise */
     double peer_timeout;
 };
 

@@ -79,6 +79,11 @@ int task_open_data(struct task *task, const struct task_text *text,
     return status;
 }
 
+bool task_packs(const struct task *task, bool refused) {
+    return !refused && task->dataset != NULL &&
+           weir__dataset_kind(task->dataset) == WEIR__DATA_CHATS;
+}
+
 /* ---- the model's side ---- */
 
 /* What goes in is F32 where the run is in BF16. */

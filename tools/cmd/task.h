@@ -55,6 +55,8 @@ struct task_text {
 int task_open_data(struct task *task, const struct task_text *text,
                    struct weir__dataset_options *options, struct weir_faults *faults,
                    struct weir_error *error);
+/** Whether rows shall hold several conversations: those do, unless `refused`. */
+bool task_packs(const struct task *task, bool refused);
 /** Takes the model's border, in the dtypes of steps at `dtype`. Returns its loss, or NULL. The
  * model must outlive the task. */
 const char *task_take_model(struct task *task, const struct weir_model *model,

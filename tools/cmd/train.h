@@ -42,6 +42,7 @@ struct train_values {
     uint64_t eval_every, log_every, save_every;
     uint32_t eval_batches, sample, keep;
     uint32_t form; /**< --template */
+    bool no_pack;
     struct arg_words sample_prompts;
     bool keep_best, quiet;
     uint32_t load_strict; /**< true, false */

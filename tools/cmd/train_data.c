@@ -44,10 +44,10 @@ int train_data_open(struct train *t) {
 
 int train_data_build_model(struct train *t, const struct args *args) {
     struct weir_tensor input, target;
-    struct model_data data = {NULL, NULL};
+    struct model_data data = {.packed = task_packs(&t->task, t->values->no_pack)};
     if (t->task.dataset != NULL && weir__dataset_kind(t->task.dataset) == WEIR__DATA_ARRAYS) {
         weir__dataset_sample(t->task.dataset, &input, &target);
-        data = (struct model_data){&input, &target};
+        data = (struct model_data){&input, &target, false};
     }
     return model_options_build(&t->values->model, args, &data, t->faults, &t->model);
 }

@@ -28,6 +28,7 @@ struct weir__dataset {
     struct weir__array_rule rule;
     struct weir__word_part words[PARTS]; /* likewise */
     int64_t ignored;
+    bool packed; /* rows hold several conversations, and tell where each begins */
 };
 
 static struct weir__io io_of(const struct weir__dataset *dataset, struct weir_error *error) {
@@ -347,25 +348,34 @@ static int hash_tokens(const struct weir__token_part *part, const struct weir__i
 
 /* ---- binding ---- */
 
-static bool is_token_model(const struct weir__dataset_model *model) {
-    const struct weir_tensor *input = &model->input;
-    const struct weir_tensor *target = model->loss ? &model->target : input;
-    return input->dtype == WEIR_I64 && target->dtype == WEIR_I64 && input->rank == 1 &&
-           target->rank == 1 && input->shape[0] == target->shape[0] && input->shape[0] < UINT32_MAX;
+/* Tokens, and for each where its conversation begins. */
+static bool is_packed(const struct weir_tensor *input) {
+    return input->rank == 2 && input->shape[0] == 2;
+}
+
+static bool is_token_model(const struct weir__dataset *dataset,
+                           const struct weir__dataset_model *model) {
+    struct weir_tensor input = model->input;
+    if (is_packed(&input) && dataset->kind == WEIR__DATA_CHATS) {
+        input = (struct weir_tensor){input.dtype, 1, {input.shape[1]}};
+    }
+    const struct weir_tensor *target = model->loss ? &model->target : &input;
+    return input.dtype == WEIR_I64 && target->dtype == WEIR_I64 && input.rank == 1 &&
+           target->rank == 1 && input.shape[0] == target->shape[0] && input.shape[0] < UINT32_MAX;
 }
 
 static int check_token_model(const struct weir__dataset *dataset,
                              const struct weir__dataset_model *model, struct weir_faults *faults) {
     char input[96], target[96];
     const char *what = dataset->kind == WEIR__DATA_TEXT ? "text, bytes" : "tokens";
-    if (!is_token_model(model) && !model->loss) {
+    if (!is_token_model(dataset, model) && !model->loss) {
         weir_faults_add(faults,
                         "the data are %s in rows, but the model takes the input %s: give a .npy or "
                         "IDX file of inputs",
                         what, weir__tensor_text(&model->input, input, sizeof(input)));
         return WEIR_ERR_SHAPE;
     }
-    if (!is_token_model(model)) {
+    if (!is_token_model(dataset, model)) {
         weir_faults_add(faults,
                         "the data are %s in rows, but the model takes the input %s and the target "
                         "%s: give arrays, a .npy or IDX file of inputs and one of targets",
@@ -441,16 +451,15 @@ static int bind_words(struct weir__dataset *dataset, const struct weir__io *io,
     const struct weir__dataset_options *given = &dataset->options;
     struct weir__word_part *parts = dataset->words;
     bool two = given->eval_path_count > 0 || parts[HELD_OUT].files.count > 0;
-    int status =
-        weir__word_part_bind(&parts[TRAIN], io, given->words, given->paths, given->path_count,
-                             dataset->context, dataset->vocabulary, faults);
-    int other = two ? weir__word_part_bind(&parts[HELD_OUT], io, given->words, given->eval_paths,
-                                           given->eval_path_count, dataset->context,
-                                           dataset->vocabulary, faults)
-                    : WEIR_OK;
-    if (!status && !two && !given->whole) {
-        status = weir__word_part_split(&parts[TRAIN], faults);
-    }
+    struct weir__word_rule rule = {given->words,
+                                   given->paths,
+                                   given->path_count,
+                                   dataset->vocabulary,
+                                   {dataset->context, dataset->packed, !two && !given->whole}};
+    int status = weir__word_part_bind(&parts[TRAIN], io, &rule, faults);
+    rule.paths = given->eval_paths;
+    rule.path_count = given->eval_path_count;
+    int other = two ? weir__word_part_bind(&parts[HELD_OUT], io, &rule, faults) : WEIR_OK;
     if (status || other) {
         return status ? status : other;
     }
@@ -504,7 +513,8 @@ int weir__dataset_bind(struct weir__dataset *dataset, const struct weir__io *io,
     if (status) {
         return status;
     }
-    dataset->context = (uint32_t)model->input.shape[0];
+    dataset->packed = is_packed(&model->input);
+    dataset->context = (uint32_t)model->input.shape[dataset->packed ? 1 : 0];
     dataset->vocabulary = model->classes;
     dataset->ignored = model->ignore_index;
     if (is_words(dataset)) {
@@ -532,10 +542,10 @@ static int read_row(const struct weir__dataset *dataset, const struct weir__io *
     size_t bytes = dataset->context * sizeof(int64_t);
     if (is_words(dataset)) {
         const struct weir__documents *documents = documents_of(dataset, part);
-        weir__documents_read(documents,
-                             weir__documents_part_row(documents, part == HELD_OUT, index),
-                             dataset->context, dataset->ignored, advance(input, row, bytes),
-                             advance(target, row, bytes));
+        weir__documents_read(
+            documents, weir__documents_part_row(documents, part == HELD_OUT, index),
+            dataset->context, dataset->ignored,
+            advance(input, row, dataset->packed ? 2 * bytes : bytes), advance(target, row, bytes));
         return WEIR_OK;
     }
     return weir__token_part_read(&dataset->tokens[part], io, dataset->context, dataset->vocabulary,

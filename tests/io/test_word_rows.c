@@ -116,22 +116,21 @@ static void add_document(struct weir__documents *documents, uint32_t number, uin
 static void test_several_passages_of_a_row_stand_one_behind_the_other(void) {
     struct weir__io io = {.allocator = test_allocator()};
     struct weir__documents documents = {0};
-    static const uint64_t rows[] = {0, 2, 3};
-    static const int64_t inputs[2][CONTEXT] = {{100, 101, 102, 200, 201, 0, 0, 0},
-                                               {300, 301, 302, 303, 304, 305, 306, 307}};
+    static const struct weir__documents_plan plan = {CONTEXT, .packed = true};
+    static const int64_t inputs[2][2 * CONTEXT] = {
+        {100, 101, 102, 200, 201, 0, 0, 0, 0, 0, 0, 3, 3, 5, 5, 5},
+        {300, 301, 302, 303, 304, 305, 306, 307, 0, 0, 0, 0, 0, 0, 0, 0}};
     static const int64_t targets[2][CONTEXT] = {{-9, 102, 103, 201, 202, -9, -9, -9},
                                                 {-9, -9, -9, 304, 305, 306, 307, 308}};
-    int64_t input[CONTEXT], target[CONTEXT];
+    int64_t input[2 * CONTEXT], target[CONTEXT];
     add_document(&documents, 1, 4);
-    add_document(&documents, 2, 3);
     add_document(&documents, 3, 9);
-    CHECK_OK(weir__documents_plan(&io, &documents, CONTEXT));
-    EXPECT_EQ_UINT(documents.row_count, 3);
+    add_document(&documents, 2, 3);
+    CHECK_OK(weir__documents_plan(&io, &documents, &plan));
+    EXPECT_EQ_UINT(documents.row_count, 2);
     EXPECT_EQ_UINT(documents.place_count, 3 + 2 + 8);
     EXPECT_EQ_UINT(documents.learnt_count, 2 + 2 + 5);
     EXPECT_EQ_UINT(weir__documents_largest(&documents), 308);
-    memcpy(documents.rows.data, rows, sizeof(rows)); /* as packing will */
-    documents.row_count = 2;
     for (uint64_t r = 0; r < 2; r++) {
         weir__documents_read(&documents, r, CONTEXT, -9, input, target);
         EXPECT_EQ_BYTES(input, inputs[r], sizeof(input));
@@ -147,20 +146,30 @@ static void test_several_passages_of_a_row_stand_one_behind_the_other(void) {
     weir__documents_clean_up(&documents);
 }
 
-static void test_every_row_is_of_one_part(void) {
-    for (uint64_t rows = 2; rows < 50; rows++) {
-        struct weir__documents documents = {.row_count = rows};
+static void test_every_passage_is_of_one_part(void) {
+    struct weir__io io = {.allocator = test_allocator()};
+    for (uint32_t count = 2; count < 50; count++) {
+        struct weir__documents documents = {0};
+        const struct weir__documents_plan plan = {CONTEXT, count % 2 == 1, .split = true};
+        int64_t input[2 * CONTEXT], target[CONTEXT];
         bool seen[50] = {false};
-        weir__documents_split(&documents);
+        uint32_t passages[2] = {0, 0};
+        for (uint32_t i = 0; i < count; i++) add_document(&documents, i + 1, 2 + i % 4);
+        CHECK_OK(weir__documents_plan(&io, &documents, &plan));
         for (int part = 0; part < 2; part++)
             for (uint64_t i = 0; i < weir__documents_part(&documents, part == 1); i++) {
                 uint64_t row = weir__documents_part_row(&documents, part == 1, i);
-                if (!EXPECT(row < rows && !seen[row])) return;
-                seen[row] = true;
+                weir__documents_read(&documents, row, CONTEXT, -9, input, target);
+                for (uint32_t k = 0; k < CONTEXT && input[k] > 0; k++) {
+                    if (input[k] % 100 != 0) continue; /* its first token */
+                    if (!EXPECT(!seen[input[k] / 100 - 1])) return;
+                    seen[input[k] / 100 - 1] = true;
+                    passages[part]++;
+                }
             }
-        uint64_t held_out = weir__documents_part(&documents, true);
-        EXPECT_EQ_UINT(held_out, rows < 10 ? 1 : rows / 10);
-        EXPECT_EQ_UINT(weir__documents_part(&documents, false) + held_out, rows);
+        EXPECT_EQ_UINT(passages[1], count < 10 ? 1 : count / 10);
+        EXPECT_EQ_UINT(passages[0] + passages[1], count);
+        weir__documents_clean_up(&documents);
     }
 }
 
@@ -270,8 +279,8 @@ static void test_text_is_documents_and_too_little_is_refused(void) {
     words_end(&place);
 }
 
-WEIR_TEST_SUITE(documents, TEST(rows_are_those_of_a_collator_in_python),
+WEIR_TEST_SUITE(word_rows, TEST(rows_are_those_of_a_collator_in_python),
                 TEST(several_passages_of_a_row_stand_one_behind_the_other),
-                TEST(every_row_is_of_one_part), TEST(a_pass_visits_every_conversation_once),
+                TEST(every_passage_is_of_one_part), TEST(a_pass_visits_every_conversation_once),
                 TEST(parts_are_told_by_names_and_options),
                 TEST(text_is_documents_and_too_little_is_refused))
