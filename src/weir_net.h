@@ -301,10 +301,10 @@ struct weir_net_batch {
     const uint32_t *sequence; /**< [rows], of a net with `sequences`: which each row continues */
     const uint32_t *place;    /**< [rows]: where in it, from 0 */
     void *output;             /**< the model's output, rows first, or NULL */
+    int64_t output_first;     /**< with `sequences`: of rows before it the output is undefined */
     void *input_grad;         /**< or NULL */
     uint64_t mini_batch;      /**< number since the beginning: what dropout draws by */
-    uint64_t update;          /**< updates done before this one, but for those that were skipped:
-                                   AdamW's bias correction */
+    uint64_t update;          /**< updates done before, not those skipped: AdamW's correction */
     double loss_weight;       /**< 0: this mini-batch's own: weir_net_loss_weight */
     bool accumulate_more;     /**< more mini-batches follow before the update */
     bool accumulate_next;     /**< not the first since the last update */

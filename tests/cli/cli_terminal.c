@@ -77,13 +77,24 @@ static bool read_more(struct cli_terminal *terminal, int ms) {
     return true;
 }
 
-bool cli_terminal_wait(struct cli_terminal *terminal, const char *text) {
-    while (strstr(terminal->output, text) == NULL) {
+static unsigned times_shown(const struct cli_terminal *terminal, const char *text) {
+    unsigned times = 0;
+    for (const char *at = terminal->output; (at = strstr(at, text)) != NULL; at += strlen(text))
+        times++;
+    return times;
+}
+
+bool cli_terminal_wait_times(struct cli_terminal *terminal, const char *text, unsigned times) {
+    while (times_shown(terminal, text) < times) {
         if (read_more(terminal, WAIT_MS)) continue;
-        TEST_FAIL("'%s' was not shown, but: %s", text, terminal->output);
+        TEST_FAIL("'%s' was not shown %u times, but: %s", text, times, terminal->output);
         return false;
     }
     return true;
+}
+
+bool cli_terminal_wait(struct cli_terminal *terminal, const char *text) {
+    return cli_terminal_wait_times(terminal, text, 1);
 }
 
 bool cli_terminal_wait_bytes(struct cli_terminal *terminal, size_t bytes) {
@@ -95,8 +106,13 @@ bool cli_terminal_wait_bytes(struct cli_terminal *terminal, size_t bytes) {
     return true;
 }
 
+void cli_terminal_type(const struct cli_terminal *terminal, const char *text) {
+    size_t bytes = strlen(text);
+    if (write(terminal->screen, text, bytes) != (ssize_t)bytes) TEST_FAIL("cannot type");
+}
+
 void cli_terminal_interrupt(const struct cli_terminal *terminal) {
-    if (write(terminal->screen, "\003", 1) != 1) TEST_FAIL("cannot press Ctrl-C");
+    cli_terminal_type(terminal, "\003");
 }
 
 int cli_terminal_end(struct cli_terminal *terminal) {

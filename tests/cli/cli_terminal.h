@@ -21,6 +21,10 @@ bool cli_terminal_start(struct cli_terminal *terminal, const char *environment, 
 bool cli_terminal_wait(struct cli_terminal *terminal, const char *text);
 /** The same for `bytes` bytes of anything. */
 bool cli_terminal_wait_bytes(struct cli_terminal *terminal, size_t bytes);
+/** Waits until `text` has been shown so many times. */
+bool cli_terminal_wait_times(struct cli_terminal *terminal, const char *text, unsigned times);
+/** Types. */
+void cli_terminal_type(const struct cli_terminal *terminal, const char *text);
 /** Presses Ctrl-C. */
 void cli_terminal_interrupt(const struct cli_terminal *terminal);
 /** Reads on to the end; the exit code, or 128 + signal. */

@@ -58,10 +58,6 @@ static const char *make_folder(void) {
 /* A line of the page without "weir ". */
 static void run_command(const char *folder, const char *line) {
     bool talks = strstr(line, "chats") != NULL || strncmp(line, "chat ", 5) == 0;
-    if (strncmp(line, "chat ", 5) == 0) {
-        cli_run_in(folder, &run, "chat --help");
-        if (run.code != 0) return; /* a command that is yet to come */
-    }
     cli_run_in(folder, &run, "%s%s < question.txt", line, talks ? " --template qwen2.5" : "");
     if (!EXPECT_EQ_INT(run.code, 0)) TEST_FAIL("weir %s: %s", line, run.output);
 }

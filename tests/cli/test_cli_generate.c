@@ -4,8 +4,10 @@
  * text does not depend on what stands beside it or on the pipeline, and what cannot be is refused.
  * Method: the installed command with a small GPT, trained for a few steps or just initialised.
  */
-#include "cli/cli.h"
+#include "cli/cli_talker.h"
+#include "cli/cli_terminal.h"
 #include "io/io_faults.h"
+#include "text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -374,6 +376,115 @@ static void test_a_model_file_continues_texts_too(void) {
                                "whose they are");
 }
 
+/* ---- folders with a tokenizer ---- */
+
+#define SAYS "Hi \U0001F600you!"
+#define FOLDER_OPTIONS " --temperature 0" CLI_TALKER_PLACE
+
+static const char *make_talker(const char *says, const char *then) {
+    const char *folder = test_temporary_directory();
+    cli_make_talker(folder, &(struct cli_talker){"qwen", says, then, 500});
+    return folder;
+}
+
+/* The lines of `generate --model model OPTIONS --json -`. */
+static json_t *generate_in(const char *folder, const char *options) {
+    struct cli_run run;
+    char path[512];
+    cli_run_in(folder, &run, "generate --model model %s" FOLDER_OPTIONS " --json - >out", options);
+    cli_code_at(__FILE__, __LINE__, &run, 0);
+    snprintf(path, sizeof path, "%s/out", folder);
+    return cli_json_lines(path);
+}
+
+static void write_ends(const char *folder, const char *ends) {
+    char path[512], text[128];
+    snprintf(text, sizeof text, "{\"eos_token_id\": %s}", ends);
+    io_make_file(folder, "model/generation_config.json", text, strlen(text), path);
+}
+
+static void test_a_folder_reads_and_writes_text_by_its_tokenizer(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    static struct cli_run run;
+    const char *folder = make_talker(SAYS, "<|im_end|>");
+    write_ends(folder, "[600, 602]");
+    json_t *lines = generate_in(folder, "--prompt 'ka lo' --prompt '' --batch 1");
+    for (size_t i = 0; i < 2; i++) {
+        EXPECT_EQ_STR(json_string_value(text_at(lines, i, "prompt")), i == 0 ? "ka lo" : "");
+        EXPECT_EQ_STR(json_string_value(text_at(lines, i, "text")), SAYS);
+        EXPECT_EQ_STR(json_string_value(text_at(lines, i, "end")), "end");
+    }
+    const json_t *ids = text_at(lines, 0, "prompt_tokens"),
+                 *empty = text_at(lines, 1, "prompt_tokens");
+    CHECK_EQ_UINT(json_array_size(ids), 2);
+    EXPECT_EQ_INT(json_integer_value(json_array_get(ids, 0)), 269);
+    EXPECT_EQ_INT(json_integer_value(json_array_get(ids, 1)), 417);
+    CHECK_EQ_UINT(json_array_size(empty), 1); /* <|endoftext|>, for want of a beginning */
+    EXPECT_EQ_INT(json_integer_value(json_array_get(empty, 0)), 600);
+    json_decref(lines);
+    CLI_CODE_IN(folder, &run, 0,
+                "generate --model model --load model --prompt 'ka lo' --stages 2" FOLDER_OPTIONS
+                " 2>/dev/null");
+    CHECK_EQ_STR(run.output, "ka lo" SAYS "\n");
+}
+
+static void test_texts_of_a_folder_end_at_stops_and_counts(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *folder = make_talker(SAYS, NULL);
+    json_t *lines = generate_in(folder, "--prompt a --stop zzz --stop 'you!Hi' --tokens 100");
+    EXPECT_EQ_STR(json_string_value(text_at(lines, 0, "text")), "Hi \U0001F600");
+    EXPECT_EQ_STR(json_string_value(text_at(lines, 0, "end")), "stop");
+    json_decref(lines);
+    lines = generate_in(folder, "--prompt a --tokens 5");
+    EXPECT_EQ_STR(json_string_value(text_at(lines, 0, "text")), "Hi \uFFFD");
+    EXPECT_EQ_STR(json_string_value(text_at(lines, 0, "end")), "tokens");
+    json_decref(lines);
+    lines = generate_in(folder, "--prompt a"); /* a context of the prompt and 1024, or the most */
+    EXPECT_EQ_STR(json_string_value(text_at(lines, 0, "end")), "context");
+    EXPECT_EQ_UINT(json_array_size(text_at(lines, 0, "tokens")), 500);
+    json_decref(lines);
+    write_ends(folder, "602");
+    lines = generate_in(folder, "--prompt-ids 5 --tokens 3");
+    EXPECT(text_at(lines, 0, "text") == NULL);
+    EXPECT_EQ_UINT(json_array_size(text_at(lines, 0, "tokens")), 3);
+    json_decref(lines);
+}
+
+static void test_a_folders_text_comes_in_whole_characters(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    static struct cli_terminal terminal;
+    const char *folder = make_talker("\U0001F600\u00e9", NULL);
+    CHECK(cli_terminal_start(&terminal, "NO_COLOR=1 TERM=xterm",
+                             "generate --model %s/model --prompt a --tokens 499" FOLDER_OPTIONS,
+                             folder));
+    while (cli_terminal_wait_bytes(&terminal, terminal.used + 1) && terminal.used < 400) {
+        size_t sound = utf8_sound(terminal.output, terminal.used);
+        EXPECT_EQ_UINT(sound, terminal.used);
+    }
+    CHECK_EQ_INT(cli_terminal_end(&terminal), 0);
+}
+
+static void test_bytes_end_at_stops_too(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512], arguments[1024];
+    const char *directory = make_weights(path, "");
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 20 --prompt a --seed 5", path);
+    json_t *lines = generate(directory, arguments);
+    char stop[2] = {(char)json_integer_value(json_array_get(text_at(lines, 0, "tokens"), 7)), 0};
+    size_t at = 0;
+    while (json_integer_value(json_array_get(text_at(lines, 0, "tokens"), at)) != (uint8_t)stop[0])
+        at++;
+    json_decref(lines);
+    snprintf(arguments, sizeof arguments,
+             "--load %s --tokens 20 --prompt a --seed 5 --stop \"$(printf '\\%03o')\"", path,
+             (unsigned)(uint8_t)stop[0]);
+    if (stop[0] == '\n' || stop[0] == '\0') SKIP("the shell takes this byte off");
+    lines = generate(directory, arguments);
+    EXPECT_EQ_STR(json_string_value(text_at(lines, 0, "end")), "stop");
+    EXPECT_EQ_UINT(json_array_size(text_at(lines, 0, "tokens")), at + 1);
+    json_decref(lines);
+}
+
 /* ---- refusals ---- */
 
 struct refusal {
@@ -394,6 +505,10 @@ static void test_what_cannot_be_continued_is_refused(void) {
         {"--prompt-file /none", "--prompt-file /none: cannot open /none: No such file"},
         {"--prompt-file /dev/null", "--prompt-file /dev/null holds no prompt: write one per line"},
         {"--prompt a --tokens 0", "--tokens 0: too small: give at least 1"},
+        {"--prompt a --stop ''", "--stop '': nothing comes before that: give some text"},
+        {"--prompt-ids 1 --stop a", "--stop is text, --prompt-ids are numbers: give one of them"},
+        {"--prompt a --min-p 2", "--min-p 2: too large: give at most 1"},
+        {"--prompt a --repetition-penalty 0", "--repetition-penalty 0: too small"},
         {"--prompt a --temperature -1", "--temperature -1: too small: give at least 0"},
         {"--prompt a --batch 0", "--batch 0: too small: give at least 1"},
         {"--prompt a --json /none/j", "--json /none/j: its folder: No such file or directory"},
@@ -489,6 +604,9 @@ WEIR_TEST_SUITE(cli_generate, TEST(a_text_is_written_whole_and_told_to_programs)
                 TEST(of_a_longer_prompt_the_last_tokens_are_read), TEST(prompts_come_from_stdin),
                 TEST(tokens_that_are_no_bytes_go_by_numbers),
                 TEST(a_schedule_takes_as_many_rows_as_there_are),
+                TEST(a_folder_reads_and_writes_text_by_its_tokenizer),
+                TEST(texts_of_a_folder_end_at_stops_and_counts),
+                TEST(a_folders_text_comes_in_whole_characters), TEST(bytes_end_at_stops_too),
                 TEST(a_model_file_continues_texts_too), TEST(what_cannot_be_continued_is_refused),
                 TEST(weights_of_mixed_residuals_say_so),
                 TEST(lines_of_a_prompt_file_are_faulted_one_by_one),

@@ -16,9 +16,9 @@
 
 /* In the help's order; the last three explain the others. */
 static const char *const subcommands[] = {
-    "train",    "generate", "eval",   "predict",  "grad",    "init",      "export",
-    "merge",    "describe", "layers", "tokenize", "profile", "plan",      "simulate",
-    "schedule", "launch",   "doctor", "help",     "man",     "completion"};
+    "train",    "generate", "chat",     "eval",   "predict",  "grad",    "init",
+    "export",   "merge",    "describe", "layers", "tokenize", "profile", "plan",
+    "simulate", "schedule", "launch",   "doctor", "help",     "man",     "completion"};
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], EXPLAINING = 3 };
 
 static bool has(const char *program) {

@@ -11,12 +11,12 @@
 #include "../../tools/cli/net_run.c"
 #include "../../tools/cli/output.c"
 #include "../../tools/cli/ranks_steps.c"
-#include "../../tools/cmd/sampler.c"
 #include "engine/threads_world.h"
 #include "harness.h"
 #include "net/net_trial.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 enum { LAYERS = 2, CONTEXT = 12, VOCAB = 40, TEXTS = 5, ROOM = CONTEXT + 1 };
@@ -126,11 +126,12 @@ struct record {
     double logits[TEXTS][ROOM][VOCAB]; /**< that the token at a place was drawn from */
 };
 
-static void record_logits(void *context, uint32_t text, uint32_t token) {
+static bool record_logits(void *context, uint32_t text, uint32_t token) {
     struct record *record = context;
     uint32_t place = record->texts->list[text].count - 1;
     (void)token;
     copy_logits(record->generator, &record->texts->list[text], text, record->logits[text][place]);
+    return false;
 }
 
 static void infer_whole(const struct weir_model *model, const struct cut *cut,
@@ -367,12 +368,13 @@ struct long_texts {
     double logits[3][LONG][VOCAB]; /**< that the token at an index was drawn from */
 };
 
-static void record_long(void *context, uint32_t number, uint32_t token) {
+static bool record_long(void *context, uint32_t number, uint32_t token) {
     struct long_texts *texts = context;
     uint32_t i = texts->done + number;
     (void)token;
     copy_logits(texts->generator, &texts->list[i], number,
                 texts->logits[i][texts->list[i].count - 1]);
+    return false;
 }
 
 /* After prompts of 1, 3 and 5 tokens. */
@@ -517,113 +519,131 @@ done:
     weir_model_destroy(model);
 }
 
-/* ---- draws ---- */
+/* ---- what is known already ---- */
 
-/** Logits in a random order: a few values, so that many are equal. */
-static void draw_logits(double *logits, uint32_t count, uint32_t values) {
-    for (uint32_t i = 0; i < count; i++) logits[i] = (double)test_random_below(values) / 4;
+/* Bits: the same rows by the same kernels, whichever step they are in. */
+static void test_a_text_that_begins_as_one_before_goes_on_from_there(void) {
+    struct weir_model *model = make_model(LAYERS, 0);
+    const struct cut cuts[] = {{1, 2, 1, WEIR_F64, true}, {3, 1, 1, WEIR_F32, false}};
+    const struct generator_run run = {.sampler = warm, .tokens = 3};
+    for (size_t i = 0; i < WEIR__COUNT_OF(cuts) && !test_has_failed(); i++) {
+        struct generator_times known_times = {0}, anew_times = {0};
+        struct texts known, anew;
+        struct generator g;
+        uint32_t four = 4;
+        if (!make_generator(&g, model, &cuts[i], 9)) break;
+        make_texts(&known, &(uint32_t){2}, 1);
+        make_texts(&anew, &four, 1); /* another text between, whose places are written again */
+        continue_all(&g, &run, &anew, 1);
+        continue_all(&g, &run, &known, 1);
+        struct generator_text *text = &known.list[0], *other = &anew.list[0];
+        EXPECT_EQ_UINT(text->count, 8);
+        EXPECT_EQ_UINT(text->read, 7);
+        known.tokens[0][8] = 1; /* said by somebody else */
+        text->count = text->prompt = 9;
+        text->end = GENERATOR_GOING;
+        memcpy(anew.tokens[0], known.tokens[0], 9 * sizeof(uint32_t));
+        *other = *text;
+        other->tokens = anew.tokens[0];
+        other->read = 0;
+        EXPECT_STATUS(generator_continue(&g, &run, text, 1, &known_times, NULL), WEIR_OK);
+        EXPECT_STATUS(generator_continue(&g, &run, other, 1, &anew_times, NULL), WEIR_OK);
+        EXPECT_EQ_UINT(known_times.prompt_tokens, 2);
+        EXPECT_EQ_UINT(anew_times.prompt_tokens, 9);
+        EXPECT_EQ_UINT(text->count, 12);
+        EXPECT_EQ_BYTES(known.tokens[0], anew.tokens[0], 12 * sizeof(uint32_t));
+        generator_clean_up(&g);
+    }
+    weir_model_destroy(model);
 }
 
-static void test_the_largest_k_are_drawn_from_and_the_first_of_equals(void) {
-    double logits[VOCAB];
-    uint32_t scratch[VOCAB], token;
-    for (int i = 0; i < 300 && !test_has_failed(); i++) {
-        struct sampler sampler = {test_random_u64(), 0.5 + test_random_unit(),
-                                  1 + (uint32_t)test_random_below(VOCAB + 3), 1.0, VOCAB};
-        struct sampler_text text = {test_random_u64(), 0};
-        draw_logits(logits, VOCAB, 1 + (uint32_t)test_random_below(9));
-        CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &token));
-        uint32_t before = 0;
-        for (uint32_t t = 0; t < VOCAB; t++) before += precedes(logits, t, token);
-        CHECK(before < sampler.top_k);
-        sampler.top_k = 1;
-        uint32_t only, best;
-        CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &only));
-        sampler.temperature = 0;
-        CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &best));
-        CHECK_EQ_UINT(only, best);
-        for (uint32_t t = 0; t < VOCAB; t++) CHECK(!precedes(logits, t, best));
+/* One row per token of a sequence. */
+static void infer_tokens(struct generator *g, int64_t rows, int64_t first, float *output) {
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    struct weir_step_result result;
+    for (int64_t row = 0; row < rows; row++) {
+        g->input[row] = (row * 5 + 2) % VOCAB;
+        g->sequence[row] = 0;
+        g->place[row] = (uint32_t)row;
     }
+    batch.rows = rows;
+    batch.input = g->input;
+    batch.sequence = g->sequence;
+    batch.place = g->place;
+    batch.output = output;
+    batch.output_first = first;
+    EXPECT_STATUS(weir_net_infer(g->net, &batch, &result), WEIR_OK);
 }
 
-/** Frequencies of 20,000 draws are within five standard deviations of softmax(logits / T). */
-static void test_draws_follow_the_distribution(void) {
-    enum { DRAWS = 20000, FEW = 6 };
-    const double logits[FEW] = {0.0, 1.0, -1.0, 2.0, -INFINITY, 0.5};
-    struct sampler sampler = {test_random_u64(), 0.7, 0, 1.0, FEW};
-    uint32_t scratch[FEW], counts[FEW] = {0}, token;
-    double sum = 0;
-    for (uint32_t i = 0; i < DRAWS; i++) {
-        struct sampler_text text = {i / 100, i % 7};
-        CHECK_OK(sampler_draw(&sampler, &text, i % 100, logits, scratch, &token));
-        counts[token]++;
-    }
-    for (uint32_t t = 0; t < FEW; t++) sum += exp(logits[t] / sampler.temperature);
-    for (uint32_t t = 0; t < FEW; t++) {
-        double p = exp(logits[t] / sampler.temperature) / sum;
-        CHECK_NEAR(counts[t] / (double)DRAWS, p, 5 * sqrt(p * (1 - p) / DRAWS));
-    }
-    CHECK_EQ_UINT(counts[4], 0);
-}
+enum { ROWS = 8 };
 
-/* The fewest likeliest tokens that make a share of the top k, found by sorting. */
-static uint32_t find_nucleus(const struct sampler *sampler, const double *logits, bool *inside) {
-    uint32_t order[VOCAB], k = sampler->top_k == 0 ? VOCAB : sampler->top_k, count = 0;
-    double sum = 0, so_far = 0;
-    for (uint32_t t = 0; t < VOCAB; t++) {
-        uint32_t before = 0;
-        for (uint32_t other = 0; other < VOCAB; other++) before += precedes(logits, other, t);
-        order[before] = t;
-        inside[t] = false;
-    }
-    if (k > VOCAB) k = VOCAB;
-    for (uint32_t i = 0; i < k; i++) sum += exp(logits[order[i]] / sampler->temperature);
-    while (count < k && so_far < sampler->top_p * sum) {
-        so_far += exp(logits[order[count]] / sampler->temperature);
-        inside[order[count++]] = true;
-    }
-    return count;
-}
-
-static void test_the_likeliest_that_make_p_are_drawn_from(void) {
-    uint32_t scratch[VOCAB], token, seen_all = 0;
-    for (int i = 0; i < 60 && !test_has_failed(); i++) {
-        struct sampler sampler = {test_random_u64(), 0.5 + test_random_unit(),
-                                  (uint32_t)test_random_below(VOCAB),
-                                  0.05 + 0.9 * test_random_unit(), VOCAB};
-        double logits[VOCAB];
-        bool inside[VOCAB], seen[VOCAB] = {false};
-        draw_logits(logits, VOCAB, 9);
-        uint32_t count = find_nucleus(&sampler, logits, inside), found = 0;
-        for (uint32_t n = 0; n < 2000 && !test_has_failed(); n++) {
-            struct sampler_text text = {n, (uint32_t)i};
-            CHECK_OK(sampler_draw(&sampler, &text, n, logits, scratch, &token));
-            if (!inside[token]) TEST_FAIL("token %u of %u, p %.17g", token, count, sampler.top_p);
-            found += !seen[token];
-            seen[token] = true;
+static void test_logits_of_other_rows_than_the_wanted_are_not_computed(void) {
+    static float whole[ROWS][VOCAB], some[ROWS][VOCAB];
+    struct weir_model *model = make_model(LAYERS, 0);
+    for (uint32_t stages = 1; stages <= 3; stages += 2) {
+        struct generator g;
+        struct cut cut = {stages, 2, 1, WEIR_F32, stages == 3};
+        if (!make_generator(&g, model, &cut, ROWS)) break;
+        infer_tokens(&g, ROWS, 0, whole[0]);
+        for (int64_t first = 0; first <= ROWS && !test_has_failed(); first++) {
+            memset(some, 0x55, sizeof some);
+            infer_tokens(&g, ROWS, first, some[0]);
+            for (int64_t row = first; row < ROWS; row++)
+                EXPECT_EQ_BYTES(some[row], whole[row], sizeof whole[row]);
+            for (int64_t row = 0; row < first; row++)
+                EXPECT_EQ_BYTES(&some[row][0], "\x55\x55\x55\x55", 4);
+            memset(some, 0, sizeof some);
+            infer_tokens(&g, ROWS - 1, 0, NULL); /* keys and values are kept all the same */
+            infer_tokens(&g, ROWS, ROWS - 1, some[0]);
+            EXPECT_EQ_BYTES(some[ROWS - 1], whole[ROWS - 1], sizeof whole[0]);
         }
-        seen_all += found == count;
-        sampler.top_p = 1e-9; /* one is always left */
-        CHECK_OK(sampler_draw(&sampler, &(struct sampler_text){0}, 0, logits, scratch, &token));
-        for (uint32_t t = 0; t < VOCAB; t++) CHECK(!precedes(logits, t, token));
+        generator_clean_up(&g);
     }
-    CHECK(seen_all > 50); /* rare ones may be missed, nothing else */
+    weir_model_destroy(model);
 }
 
-static void test_logits_without_a_largest_are_refused(void) {
-    double logits[3] = {0, NAN, 1};
-    uint32_t scratch[3], token;
-    struct sampler sampler = {1, 1.0, 0, 1.0, 3};
-    struct sampler_text text = {0};
-    CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
-    logits[1] = INFINITY;
-    CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
-    for (int i = 0; i < 3; i++) logits[i] = -INFINITY;
-    CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
-    logits[1] = -1e300;
-    sampler.temperature = 1e-300; /* quotients overflow, and the only one left is drawn */
-    CHECK_OK(sampler_draw(&sampler, &text, 0, logits, scratch, &token));
-    CHECK_EQ_UINT(token, 1);
+static void test_a_row_beyond_the_batch_is_refused_as_the_first_wanted(void) {
+    struct weir_model *model = make_model(1, 0);
+    struct cut cut = {1, 1, 1, WEIR_F32, false};
+    struct weir_step_result result;
+    struct generator g;
+    for (int64_t first = -1; first <= 2; first += 3) {
+        if (!make_generator(&g, model, &cut, 1)) break;
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = 1, batch.input = g.input, batch.output = g.output;
+        batch.sequence = g.sequence, batch.place = g.place;
+        batch.output_first = first;
+        EXPECT_STATUS(weir_net_infer(g.net, &batch, &result), WEIR_ERR_ARGUMENT);
+        EXPECT_CONTAINS(result.error.message, "with 1 rows it is at least 0 and at most that");
+        generator_clean_up(&g);
+    }
+    weir_model_destroy(model);
+}
+
+static bool end_at_second(void *context, uint32_t text, uint32_t token) {
+    uint32_t *seen = context;
+    (void)token;
+    return ++seen[text] == 2;
+}
+
+static void test_a_visit_ends_its_text_alone(void) {
+    struct weir_model *model = make_model(1, 0);
+    struct cut cut = {1, 1, 2, WEIR_F32, false};
+    uint32_t seen[2] = {0, 10};
+    struct generator_run run = {
+        .sampler = warm, .tokens = 4, .visit = end_at_second, .context = seen};
+    struct texts texts;
+    struct generator g;
+    if (!make_generator(&g, model, &cut, 4)) goto done;
+    make_texts(&texts, in_order, 2);
+    continue_all(&g, &run, &texts, 2);
+    EXPECT_EQ_INT(texts.list[0].end, GENERATOR_VISIT);
+    EXPECT_EQ_UINT(texts.list[0].count, 1 + 2);
+    EXPECT_EQ_INT(texts.list[1].end, GENERATOR_TOKENS);
+    EXPECT_EQ_UINT(texts.list[1].count, 3 + 4);
+    generator_clean_up(&g);
+done:
+    weir_model_destroy(model);
 }
 
 WEIR_TEST_SUITE(generator, TEST(every_token_is_the_whole_models_best),
@@ -631,8 +651,8 @@ WEIR_TEST_SUITE(generator, TEST(every_token_is_the_whole_models_best),
                 TEST(all_ranks_continue_the_texts_of_one_process),
                 TEST(seeds_and_numbers_make_other_texts), TEST(texts_end_where_they_should),
                 TEST(a_context_that_slides_is_the_whole_models_window),
-                TEST(the_likeliest_that_make_p_are_drawn_from),
-                TEST(a_stop_ends_all_texts_between_steps),
-                TEST(models_that_continue_nothing_are_refused), TEST(broken_weights_are_named),
-                TEST(the_largest_k_are_drawn_from_and_the_first_of_equals),
-                TEST(draws_follow_the_distribution), TEST(logits_without_a_largest_are_refused))
+                TEST(a_text_that_begins_as_one_before_goes_on_from_there),
+                TEST(logits_of_other_rows_than_the_wanted_are_not_computed),
+                TEST(a_row_beyond_the_batch_is_refused_as_the_first_wanted),
+                TEST(a_visit_ends_its_text_alone), TEST(a_stop_ends_all_texts_between_steps),
+                TEST(models_that_continue_nothing_are_refused), TEST(broken_weights_are_named))

@@ -27,6 +27,10 @@ static void ignore_broken_pipes(void) {
 static void count(int signal_number) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
+    long long since =
+        (now.tv_sec - caught_at.tv_sec) * 1000000000LL + now.tv_nsec - caught_at.tv_nsec;
+    bool again = caught != 0 || signal_number == SIGINT; /* which may have been taken back */
+    if (again && caught_at.tv_sec > 0 && since <= ONE_REQUEST_NS) return;
     if (caught == 0) {
         ignore_broken_pipes();
         caught_at.tv_sec = now.tv_sec;
@@ -34,9 +38,7 @@ static void count(int signal_number) {
         caught = signal_number;
         return;
     }
-    long long since =
-        (now.tv_sec - caught_at.tv_sec) * 1000000000LL + now.tv_nsec - caught_at.tv_nsec;
-    if (since > ONE_REQUEST_NS) _exit(128 + signal_number);
+    _exit(128 + signal_number);
 }
 
 void interrupt_catch(void) {
@@ -58,6 +60,10 @@ void interrupt_catch(void) {
 
 bool interrupt_came(void) {
     return caught != 0;
+}
+
+void interrupt_take_back(void) {
+    if (caught == SIGINT) caught = 0;
 }
 
 int interrupt_exit(int code) {

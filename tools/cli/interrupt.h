@@ -16,6 +16,9 @@
 void interrupt_catch(void);
 /** One came: to be asked between steps. */
 bool interrupt_came(void);
+/** Takes a Ctrl-C back, if that is what came: it has ended what it was meant for, and the next one
+ * is the first again. */
+void interrupt_take_back(void);
 /** The exit code of a command that would end with `code`: another one where it is done, but was
  * interrupted. */
 int interrupt_exit(int code);

@@ -98,6 +98,21 @@ void people_init(struct people *people, bool standard_taken) {
     people->columns = people->terminal ? columns_of(fileno(people->stream)) : COLUMNS_DEFAULT;
 }
 
+/* Bytes of a control character that may move a terminal's cursor or change its state; 0: none. */
+static size_t upsets(const char *text, size_t bytes) {
+    unsigned char first = (unsigned char)text[0];
+    bool controls = (first < 32 && first != '\n' && first != '\t') || first == 127;
+    bool follows = bytes > 1 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0;
+    return controls ? 1 : first == 0xc2 && follows ? 2 : 0; /* U+0080 … U+009F */
+}
+
+void people_write(const struct people *people, const char *text, size_t bytes) {
+    for (size_t at = 0, skipped; at<bytes; at += skipped> 0 ? skipped : 1) {
+        skipped = people->terminal ? upsets(text + at, bytes - at) : 0;
+        fputc(skipped > 0 ? '?' : text[at], people->stream);
+    }
+}
+
 void people_silence(struct people *people) {
     FILE *nowhere = fopen("/dev/null", "w"); /* the process's, until it ends */
     if (nowhere != NULL) people->stream = nowhere;

@@ -44,6 +44,9 @@ struct people {
 void people_init(struct people *people, bool standard_taken);
 /** `title`, then `text`, broken at blanks; later lines are indented as far as the title. */
 void people_wrap(const struct people *people, const char *title, const char *text);
+/** Text that nobody has read yet, as it is; on a terminal control characters but newlines and tabs
+ * become '?'. */
+void people_write(const struct people *people, const char *text, size_t bytes);
 /** `--quiet`: text for people goes nowhere; warnings and errors are not among it. */
 void people_silence(struct people *people);
 /** Columns now: a terminal's window changes. */

@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #define AT(member) offsetof(struct generate_values, member)
-enum { BYTES = 256 };
+/** Of a folder whose --context is not given: as many places as texts need, or so many. */
+enum { BYTES = 256, CONTEXT = 1024 };
 
 static const struct arg_option own_options[] = {
     {"load", ARG_TEXT, AT(load),
-     "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them",
+     "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them; of a "
+     "--model folder by default its own",
      .value = "FILE"},
     {"prompt", ARG_TEXTS, AT(prompt),
      "what is continued; several of them are continued side by side. An empty one stands "
@@ -29,19 +31,12 @@ static const struct arg_option own_options[] = {
      .value = "FILE"},
     {"prompt-ids", ARG_TEXTS, AT(prompt_ids),
      "a prompt as token numbers, for models whose tokens are not bytes (GPT-2's); numbers "
-     "are printed too; several of them are continued side by side",
+     "are printed too, and no token ends a text; several of them are continued side by side",
      .value = "N,N,..."},
     {"tokens", ARG_U32, AT(tokens),
-     "drawn per prompt; where the model's context is full its last half is read anew, and the text "
-     "goes on. Default: until the context is full",
+     "drawn per prompt, at most; where the model's context is full its last half is read anew, and "
+     "the text goes on. Default: until the context is full",
      .value = "N", .least = 1, .most = 16777216},
-    {"temperature", ARG_REAL, AT(temperature), "lower is likelier, 0 always the likeliest token",
-     .value = "X", .fallback = "0.8", .least = 0},
-    {"top-k", ARG_U32, AT(top_k), "draw among the K likeliest tokens; 0: among all", .value = "K",
-     .fallback = "0"},
-    {"top-p", ARG_REAL, AT(top_p),
-     "draw among the likeliest tokens that together have this probability", .value = "P",
-     .fallback = "1", .least = 0, .most = 1},
     {"batch", ARG_U32, AT(batch), "continued at a time, each with keys and values of its own",
      .value = "N", .fallback = "16", .unit = "prompts", .least = 1, .most = 65536},
     {"json", ARG_TEXT, AT(json), "one object per text and a summary; - is stdout", .value = "FILE"},
@@ -50,7 +45,9 @@ static const struct arg_option own_options[] = {
 
 /* ---- what can be refused ---- */
 
-static void check_values(const struct generate_values *values, struct weir_faults *faults) {
+static void check_values(struct generate_values *values, struct weir_faults *faults) {
+    if (values->load == NULL && model_options_is_folder(&values->model))
+        values->load = values->model.model;
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     net_run_check_input("load", values->load, faults);
     const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
@@ -64,6 +61,23 @@ static void check_values(const struct generate_values *values, struct weir_fault
     if (texts && ids)
         weir_faults_add(faults, "--prompt-ids goes with neither --prompt nor --prompt-file: give "
                                 "text or numbers");
+    if (ids && values->sampling.stops.count > 0)
+        weir_faults_add(faults, "--stop is text, --prompt-ids are numbers: give one of them");
+    sampling_options_check(&values->sampling, faults);
+}
+
+/* The tokenizer of a folder that has one, where texts are to be read. */
+static int open_text(struct generate *g) {
+    struct weir__io io = {.error = g->error};
+    const char *folder = g->values->model.model;
+    g->kind = g->values->prompt_ids.count > 0 ? TOKENS_ARE_NUMBERS : TOKENS_ARE_BYTES;
+    if (g->kind == TOKENS_ARE_NUMBERS || !model_options_is_folder(&g->values->model) ||
+        !model_text_is(&io, folder))
+        return WEIR_OK;
+    int status = model_text_open(&io, folder, &g->text);
+    if (status != WEIR_OK) return status;
+    g->kind = TOKENS_ARE_TEXT;
+    return prompts_read_by(&g->prompts, &g->text);
 }
 
 static int read_prompts(struct generate *g) {
@@ -73,7 +87,7 @@ static int read_prompts(struct generate *g) {
         char label[32];
         const char *text = values->prompt.items[i];
         snprintf(label, sizeof label, "prompt %u", i + 1);
-        status = prompts_add_bytes(&g->prompts, text, strlen(text), label);
+        status = prompts_add_text(&g->prompts, text, strlen(text), label, g->faults);
     }
     if (status == WEIR_OK && values->prompt_file != NULL)
         status = prompts_add_file(&g->prompts, values->prompt_file, g->faults);
@@ -82,21 +96,17 @@ static int read_prompts(struct generate *g) {
         snprintf(label, sizeof label, "prompt %u", i + 1);
         status = prompts_add_ids(&g->prompts, values->prompt_ids.items[i], label, g->faults);
     }
-    g->bytes = values->prompt_ids.count == 0;
     return status;
 }
 
-static void check_top_k(const struct generate *g) {
-    uint32_t most = g->bytes ? BYTES : g->generator.vocab;
-    if (g->values->top_k > most)
-        weir_faults_add(g->faults,
-                        "--top-k %u: tokens are drawn among %u: give at most that, or 0 for all",
-                        g->values->top_k, most);
+/* Tokens that may be drawn. */
+static uint32_t drawn_of(const struct generate *g) {
+    return g->kind == TOKENS_ARE_BYTES ? BYTES : g->generator.vocab;
 }
 
-/* A vocabulary that is not of bytes needs a tokenizer, which would be another program's. */
+/* A vocabulary that is not of bytes needs a tokenizer. */
 static void check_vocab(const struct generate *g, const struct args *args, uint32_t vocab) {
-    if (!g->bytes || vocab == BYTES) return;
+    if (g->kind != TOKENS_ARE_BYTES || vocab == BYTES) return;
     if (vocab < BYTES)
         weir_faults_add(g->faults,
                         "the model's vocabulary of %u is too small for text, which is read as 256 "
@@ -113,9 +123,11 @@ static void check_prompts(const struct generate *g) {
     uint32_t vocab = g->generator.vocab;
     for (uint32_t i = 0; i < g->prompts.count; i++) {
         const struct prompt *prompt = &g->prompts.list[i];
-        for (uint32_t k = 0; !g->bytes && k < prompt->count; k++)
+        for (uint32_t k = 0; g->kind != TOKENS_ARE_BYTES && k < prompt->count; k++)
             if (prompt->tokens[k] >= vocab)
-                weir_faults_add(g->faults, "--prompt-ids %u: the model's tokens are 0 to %u",
+                weir_faults_add(g->faults, "%s%s %u: the model's tokens are 0 to %u",
+                                g->kind == TOKENS_ARE_TEXT ? prompt->label : "--prompt-ids",
+                                g->kind == TOKENS_ARE_TEXT ? ": the tokenizer's token" : "",
                                 prompt->tokens[k], vocab - 1);
     }
 }
@@ -136,10 +148,10 @@ static void tell_long_prompts(const struct generate *g) {
 /* What all ranks must have been told. */
 static uint64_t digest(const struct generate *g) {
     const struct generate_values *values = g->values;
-    const double reals[] = {values->temperature, values->top_p};
-    const uint64_t numbers[] = {values->tokens, values->batch, g->prompts.count, values->top_k};
-    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, reals, sizeof reals);
-    hash = weir__hash(hash, numbers, sizeof numbers);
+    const uint64_t numbers[] = {values->tokens, values->batch, g->prompts.count, g->kind};
+    uint64_t hash = weir__hash(WEIR__HASH_BEGIN, numbers, sizeof numbers);
+    hash = sampling_options_hash(&values->sampling, hash);
+    hash = weir__hash(hash, g->text.ends, g->text.end_count * sizeof g->text.ends[0]);
     for (uint32_t i = 0; i < g->prompts.count; i++) {
         const struct prompt *prompt = &g->prompts.list[i];
         hash = weir__hash(hash, &prompt->count, sizeof prompt->count);
@@ -148,8 +160,20 @@ static uint64_t digest(const struct generate *g) {
     return hash;
 }
 
+/* Of a decoder, which can have any, up to what it was made for. */
+static void choose_context(const struct generate *g) {
+    struct generate_values *values = g->values;
+    uint64_t most = 1;
+    if (!model_options_is_folder(&values->model) || args_given(g->args, "context")) return;
+    for (uint32_t i = 0; i < g->prompts.count; i++)
+        if (most < g->prompts.list[i].count) most = g->prompts.list[i].count;
+    most += values->tokens > 0 ? values->tokens : CONTEXT;
+    values->model.context = most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
 static int build(struct generate *g) {
     struct generate_values *values = g->values;
+    choose_context(g);
     const struct args *args = g->args;
     int status = values->load != NULL && access(values->load, R_OK) == 0
                      ? gpt_file_fill(values->load, args, &values->model, g->faults)
@@ -196,14 +220,30 @@ static int join(struct generate *g, const struct arg_command *command) {
     return WEIR_OK;
 }
 
+static int begin_replies(struct generate *g) {
+    const struct arg_words *stops = &g->values->sampling.stops;
+    struct weir__io io = {.error = g->error};
+    int status = WEIR_OK;
+    if (g->kind == TOKENS_ARE_NUMBERS) return WEIR_OK;
+    g->replies = calloc(g->generator.texts, sizeof *g->replies);
+    if (g->replies == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    const struct model_text *model = g->kind == TOKENS_ARE_TEXT ? &g->text : NULL;
+    for (uint32_t i = 0; status == WEIR_OK && i < g->generator.texts; i++, g->reply_count++)
+        status = reply_init(&io, model, stops->items, stops->count, &g->replies[i]);
+    return status;
+}
+
 static int begin(struct generate *g, const struct arg_command *command) {
     int status = join(g, command);
     if (status != WEIR_OK) return status;
-    if (read_prompts(g) == WEIR_ERR_OUT_OF_MEMORY) return WEIR_ERR_OUT_OF_MEMORY;
+    if ((status = open_text(g)) != WEIR_OK) return status;
+    status = read_prompts(g);
+    if (status == WEIR_ERR_OUT_OF_MEMORY || (status != WEIR_OK && g->faults->count == 0))
+        return status;
     status = build(g);
     if (g->generator.context > 0) {
         check_vocab(g, g->args, g->generator.vocab);
-        check_top_k(g);
+        sampling_options_check_vocab(&g->values->sampling, drawn_of(g), g->faults);
         check_prompts(g);
     }
     if (status != WEIR_OK || g->faults->count > 0) return status;
@@ -215,17 +255,18 @@ static int begin(struct generate *g, const struct arg_command *command) {
     g->tokens = g->values->tokens > 0 ? g->values->tokens : g->generator.context + 1;
     g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens, g->values->tokens > 0);
     if (g->texts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    return output_begin(&g->json, g->values->json, g->error);
+    status = begin_replies(g);
+    return status == WEIR_OK ? output_begin(&g->json, g->values->json, g->error) : status;
 }
 
 static int run(struct generate *g) {
     const struct generate_values *values = g->values;
-    struct generator_run run = {.sampler = {values->pipe.seed, values->temperature, values->top_k,
-                                            values->top_p, g->bytes ? BYTES : g->generator.vocab},
-                                .tokens = g->tokens,
-                                .slides = values->tokens > 0,
-                                .visit = g->streams ? generate_print_token : NULL,
-                                .context = g};
+    struct generator_run run = {
+        .sampler = sampling_options_sampler(&values->sampling, values->pipe.seed, drawn_of(g)),
+        .tokens = g->tokens,
+        .slides = values->tokens > 0,
+        .visit = generate_take_token,
+        .context = g};
     uint32_t done = 0;
     int status = WEIR_OK;
     if (g->streams) generate_print_prompt(g);
@@ -233,9 +274,11 @@ static int run(struct generate *g) {
         ranks_at(&g->ranks, "its texts", done);
         uint32_t left = g->prompts.count - done;
         uint32_t count = left < g->generator.texts ? left : g->generator.texts;
+        for (uint32_t i = 0; i < g->reply_count; i++) reply_begin(&g->replies[i]);
         status =
             generator_continue(&g->generator, &run, g->texts + done, count, &g->times, g->error);
         if (status != WEIR_OK) return status;
+        if (g->failed != WEIR_OK) return g->failed;
         status = generate_print_texts(g, done, count);
         done += count;
     }
@@ -245,7 +288,10 @@ static int run(struct generate *g) {
 static void clean_up(struct generate *g) {
     output_abort(&g->json);
     free(g->texts);
+    for (uint32_t i = 0; i < g->reply_count; i++) reply_clean_up(&g->replies[i]);
+    free(g->replies);
     prompts_clean_up(&g->prompts);
+    model_text_close(&g->text);
     generator_clean_up(&g->generator);
     pipe_storage_clean_up(&g->storage);
     weir_model_destroy(g->model);
@@ -261,16 +307,17 @@ static int finish(struct generate *g, int status) {
 int cmd_generate(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Texts", own_options, sizeof own_options / sizeof own_options[0], 0},
+        {"Tokens", sampling_option_list, sampling_option_count, AT(sampling)},
         {"Model", model_option_list, model_option_count, AT(model)},
         {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)}};
     const struct arg_command command = {"generate",
-                                        "continues prompts with a trained GPT",
+                                        "continues prompts with a trained GPT or decoder",
                                         "Text is printed when it is whole, on a terminal a single "
                                         "one as it comes. What is drawn depends on the prompt, the "
                                         "seed and the place alone; the same prompt given again is "
                                         "continued in another way.",
                                         sections,
-                                        3,
+                                        4,
                                         pipe_infer_refusals};
     struct generate_values values = {0};
     struct args args;

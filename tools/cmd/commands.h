@@ -21,6 +21,7 @@ void subcommands_usage(FILE *to);
 
 int cmd_train(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_predict(int argc, char **argv);
 int cmd_grad(int argc, char **argv);

@@ -9,6 +9,8 @@
 #include "cli/output.h"
 #include "cli/pipe_options.h"
 #include "cmd/prompts.h"
+#include "cmd/sampling_options.h"
+#include "text/reply.h"
 
 struct generate_values {
     struct model_options model;
@@ -18,8 +20,8 @@ struct generate_values {
     const char *prompt_file;
     struct arg_words prompt_ids;
     uint32_t tokens; /**< 0: as many as the context takes; else it slides */
-    uint32_t top_k, batch;
-    double temperature, top_p;
+    uint32_t batch;
+    struct sampling_options sampling;
     const char *json;
     double peer_timeout;
 };
@@ -37,16 +39,22 @@ struct generate {
     struct pipe_storage storage;
     struct weir_net_options options;
     struct generator generator;
+    struct model_text text; /**< of a folder with a tokenizer */
     struct prompts prompts;
     struct generator_text *texts; /**< one per prompt */
+    struct reply
+        *replies; /**< of the texts that are continued at a time; NULL: tokens are numbers */
+    uint32_t reply_count;
+    int failed; /**< the first failure of a reply */
     struct generator_times times;
     uint32_t tokens; /**< drawn per text, at most */
-    bool bytes;      /**< tokens are bytes; else numbers */
-    bool streams;    /**< one text on a terminal: tokens are shown as they are drawn */
+    enum { TOKENS_ARE_BYTES, TOKENS_ARE_TEXT, TOKENS_ARE_NUMBERS } kind;
+    bool streams; /**< one text on a terminal: tokens are shown as they are drawn */
 };
 
-/** A generator_run's visit, where `streams`; `context` is the struct generate. */
-void generate_print_token(void *context, uint32_t text, uint32_t token);
+/** A generator_run's visit: decodes the token, shows it where the text `streams`, and says whether
+ * the text ends; `context` is the struct generate. */
+bool generate_take_token(void *context, uint32_t text, uint32_t token);
 /** The prompt of a text that streams, before its tokens. */
 void generate_print_prompt(const struct generate *g);
 /** Texts `first` … `first + count - 1`, which have ended. */

@@ -133,9 +133,11 @@ static uint32_t held(const struct generator_text *text) {
     return text->count - text->first;
 }
 
-static int step(const struct session *s, uint32_t rows) {
+/* Rows before `first` are the last of no text: they need no logits. */
+static int step(const struct session *s, uint32_t rows, uint32_t first) {
     struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
     batch.rows = rows;
+    batch.output_first = first;
     batch.input = s->g->input;
     batch.sequence = s->g->sequence;
     batch.place = s->g->place;
@@ -150,7 +152,7 @@ static int step(const struct session *s, uint32_t rows) {
 
 static void slide(struct generator_text *text, uint32_t context) {
     text->first = text->count - kept_of(context);
-    text->read = false;
+    text->read = 0;
 }
 
 /* Whether the row is the last of its text, so that a token comes after it. */
@@ -165,6 +167,7 @@ static int draw(const struct session *s, uint32_t row) {
     size_t first = (size_t)row * g->vocab;
     for (uint32_t i = 0; i < g->vocab; i++)
         g->logits[i] = weir__number_at(g->dtype, g->output, first + i);
+    sampler_penalize(&s->run->sampler, text->tokens, text->count, g->logits, g->scratch);
     return sampler_draw(&s->run->sampler, &text->identity, text->count, g->logits, g->scratch,
                         &g->drawn[row]);
 }
@@ -175,9 +178,11 @@ static void take(const struct session *s, uint32_t row) {
     uint32_t number = g->sequence[row], token = g->drawn[row];
     struct generator_text *text = &s->texts[number];
     text->tokens[text->count++] = token;
-    text->read = true;
-    if (s->run->visit != NULL) s->run->visit(s->run->context, number, token);
-    if (text->count - text->prompt == s->run->tokens)
+    text->read = held(text) - 1;
+    bool ends = s->run->visit != NULL && s->run->visit(s->run->context, number, token);
+    if (ends)
+        text->end = GENERATOR_VISIT;
+    else if (text->count - text->prompt == s->run->tokens)
         text->end = GENERATOR_TOKENS;
     else if (held(text) > g->context && s->run->slides)
         slide(text, g->context);
@@ -222,23 +227,58 @@ static uint32_t rows_of_prompts(const struct generator *g, uint64_t left) {
     return rows;
 }
 
-/* The whole contexts of `count` texts, whose numbers stand in `live`, and a token for each. */
-static int read_contexts(const struct session *s, uint32_t count, uint64_t *tokens) {
+/* What is not read yet of texts, in the order of reading: of each all but the last token, text by
+ * text, then the last ones. */
+struct unread {
+    uint32_t count; /* texts, whose numbers stand in `live` */
+    uint32_t text;  /* of these, the next row's … */
+    uint32_t place; /* … and where in it */
+    uint64_t left;  /* rows */
+    bool lasts;     /* those that are left are the last ones */
+};
+
+static void begin_text(const struct session *s, struct unread *r, uint32_t text) {
+    const struct generator_text *texts = s->texts;
     const uint32_t *live = s->g->live;
-    uint32_t at = 0, place = 0;
-    uint64_t left = 0;
-    for (uint32_t i = 0; i < count; i++) left += held(&s->texts[live[i]]);
-    for (uint32_t rows; left > 0 && !stopped(s); left -= rows, *tokens += rows) {
-        rows = rows_of_prompts(s->g, left);
-        for (uint32_t row = 0; row < rows; row++) {
-            set_row(s, row, live[at], place);
-            if (++place < held(&s->texts[live[at]])) continue;
-            place = 0;
-            at++;
-        }
-        int status = step(s, rows);
+    while (text < r->count && texts[live[text]].read + 1 == held(&texts[live[text]])) text++;
+    r->text = text;
+    r->place = text < r->count ? texts[live[text]].read : 0;
+    r->lasts = text == r->count;
+    if (r->lasts) r->text = 0;
+}
+
+static void begin_reading(const struct session *s, uint32_t count, struct unread *r) {
+    *r = (struct unread){.count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct generator_text *text = &s->texts[s->g->live[i]];
+        r->left += held(text) - text->read;
+    }
+    begin_text(s, r, 0);
+}
+
+static void read_row(const struct session *s, struct unread *r, uint32_t row) {
+    uint32_t text = s->g->live[r->text], last = held(&s->texts[text]) - 1;
+    set_row(s, row, text, r->lasts ? last : r->place);
+    r->left--;
+    if (r->lasts)
+        r->text++;
+    else if (++r->place == last)
+        begin_text(s, r, r->text + 1);
+}
+
+/* The contexts of `count` texts, whose numbers stand in `live`, and a token for each. */
+static int read_contexts(const struct session *s, uint32_t count, uint64_t *tokens) {
+    struct unread unread;
+    begin_reading(s, count, &unread);
+    while (unread.left > 0 && !stopped(s)) {
+        uint32_t rows = rows_of_prompts(s->g, unread.left);
+        uint64_t body = unread.left > count ? unread.left - count : 0;
+        uint32_t first = body < rows ? (uint32_t)body : rows;
+        for (uint32_t row = 0; row < rows; row++) read_row(s, &unread, row);
+        int status = step(s, rows, first);
+        if (status == WEIR_OK && first < rows) status = draw_rows(s, rows);
         if (status != WEIR_OK) return status;
-        if ((status = draw_rows(s, rows)) != WEIR_OK) return status;
+        *tokens += rows;
     }
     return WEIR_OK;
 }
@@ -246,15 +286,18 @@ static int read_contexts(const struct session *s, uint32_t count, uint64_t *toke
 /* Texts that go on: those whose context is read, or the others. */
 static uint32_t find_live(const struct session *s, bool read) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->texts[i].end == GENERATOR_GOING && s->texts[i].read == read) s->g->live[count++] = i;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct generator_text *text = &s->texts[i];
+        bool is_read = text->read + 1 == held(text);
+        if (text->end == GENERATOR_GOING && is_read == read) s->g->live[count++] = i;
+    }
     return count;
 }
 
 static int draw_one_each(const struct session *s, uint32_t rows) {
     for (uint32_t row = 0; row < rows; row++)
         set_row(s, row, s->g->live[row], held(&s->texts[s->g->live[row]]) - 1);
-    int status = step(s, rows);
+    int status = step(s, rows, 0);
     return status == WEIR_OK ? draw_rows(s, rows) : status;
 }
 
@@ -280,9 +323,11 @@ int generator_continue(struct generator *g, const struct generator_run *run,
     assert(count <= g->texts && run->tokens > 0 && run->sampler.vocab <= g->vocab);
     for (uint32_t i = 0; i < count; i++) {
         assert(held(&texts[i]) > 0 && held(&texts[i]) <= g->context);
-        assert(texts[i].count == texts[i].prompt && !texts[i].read);
+        assert(texts[i].count == texts[i].prompt && texts[i].end == GENERATOR_GOING);
+        assert(texts[i].read < held(&texts[i]));
     }
-    int status = read_contexts(&session, find_live(&session, false), &times->prompt_tokens);
+    for (uint32_t i = 0; i < count; i++) g->live[i] = i;
+    int status = read_contexts(&session, count, &times->prompt_tokens);
     uint64_t begun = weir__now_ns();
     if (status != WEIR_OK) goto out;
     status = draw_on(&session, &times->tokens);

@@ -2,8 +2,9 @@
 /**
  * Continues texts with a net that keeps keys and values (weir_net.h, "Continuing texts"): first the
  * prompts' tokens, many to a step, then one token per text and step. The rows of a step are tokens
- * of all texts and are scattered into micro-batches over the stages like any others. Shared by
- * `weir generate` and the sample of `weir train`.
+ * of all texts and are scattered into micro-batches over the stages like any others. Of prompts the
+ * last tokens come last: they alone need logits. Shared by `weir generate`, `weir chat` and the
+ * sample of `weir train`.
  *
  * A text ends when it has the tokens that were asked for, or when the model's context is full: a
  * context of C places takes C tokens, after which one more can be drawn but no longer be read. A
@@ -25,6 +26,7 @@ enum generator_end {
     GENERATOR_GOING,
     GENERATOR_TOKENS,     /**< all that were asked for */
     GENERATOR_CONTEXT,    /**< the context is full, and the run does not slide */
+    GENERATOR_VISIT,      /**< `visit` said so */
     GENERATOR_INTERRUPTED /**< `stop` said so */
 };
 
@@ -35,7 +37,8 @@ struct generator_text {
     uint32_t count;   /**< tokens in all, `prompt` at first */
     uint32_t first;   /**< the token at the context's beginning; at first those before it are what
                            the context has no place for, if any */
-    bool read;        /**< the context is, but for its last token; false at first */
+    uint32_t read;    /**< tokens of the context whose keys and values are there, not all; 0
+                           at first, or those that the text of this number before began with */
     struct sampler_text identity;
     enum generator_end end; /**< GENERATOR_GOING at first */
 };
@@ -76,8 +79,9 @@ struct generator_run {
     bool slides;        /**< no end where the context is full */
     bool (*stop)(void); /**< asked before each step, or NULL; true ends all texts as they are. Not
                              where there are ranks, whom signals stop */
-    /** May be NULL; is told each token when it is drawn. */
-    void (*visit)(void *context, uint32_t text, uint32_t token);
+    /** May be NULL; is told each token when it is drawn. True: the text ends with it, on all ranks
+     * alike. */
+    bool (*visit)(void *context, uint32_t text, uint32_t token);
     void *context;
 };
 
@@ -89,7 +93,8 @@ struct generator_times {
 };
 
 /** Continues `count` texts (at most options.texts) to their ends. WEIR_ERR_NONFINITE, and what
- * weir_net_infer returns; `error` says what failed. */
+ * weir_net_infer returns; `error` says what failed. Then, and where `stop` came first, of a text
+ * that has no token yet what was `read` is still there. */
 int generator_continue(struct generator *generator, const struct generator_run *run,
                        struct generator_text *texts, uint32_t count, struct generator_times *times,
                        struct weir_error *error);

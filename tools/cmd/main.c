@@ -20,7 +20,8 @@ extern const char weir_build_commit[];
 
 const struct subcommand subcommands[] = {
     {"train", "trains a model over a pipeline; saves, resumes, traces, reports", cmd_train, true},
-    {"generate", "continues prompts with a trained GPT", cmd_generate, true},
+    {"generate", "continues prompts with a trained GPT or decoder", cmd_generate, true},
+    {"chat", "talks with a model of a Hugging Face folder, by its chat template", cmd_chat},
     {"eval", "loss or accuracy of trained weights on a file", cmd_eval, true},
     {"predict", "outputs of trained weights for all rows of a file, as .npy", cmd_predict, true},
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad,

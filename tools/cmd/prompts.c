@@ -13,12 +13,16 @@
 enum { FILE_BYTES_MAX = 1 << 26 };
 
 void prompts_clean_up(struct prompts *prompts) {
-    for (uint32_t i = 0; i < prompts->count; i++) free(prompts->list[i].tokens);
+    for (uint32_t i = 0; i < prompts->count; i++) {
+        free(prompts->list[i].tokens);
+        free(prompts->list[i].text);
+    }
     free(prompts->list);
+    text_encoder_destroy(prompts->encoder);
     *prompts = (struct prompts){0};
 }
 
-/* A new prompt of `count` tokens, to be filled in; NULL without memory. */
+/* A new prompt of `count` >= 1 tokens, to be filled in; NULL without memory. */
 static struct prompt *add(struct prompts *prompts, uint32_t count, const char *label) {
     if (prompts->count == prompts->capacity) {
         uint32_t capacity = prompts->capacity == 0 ? 16 : 2 * prompts->capacity;
@@ -28,20 +32,61 @@ static struct prompt *add(struct prompts *prompts, uint32_t count, const char *l
         prompts->capacity = capacity;
     }
     struct prompt *prompt = &prompts->list[prompts->count];
-    *prompt = (struct prompt){.count = count > 0 ? count : 1, .empty = count == 0};
+    *prompt = (struct prompt){.count = count};
     snprintf(prompt->label, sizeof prompt->label, "%s", label);
     prompt->tokens = malloc(prompt->count * sizeof prompt->tokens[0]);
     if (prompt->tokens == NULL) return NULL;
-    prompt->tokens[0] = '\n';
     prompts->count++;
     return prompt;
 }
 
-int prompts_add_bytes(struct prompts *prompts, const char *bytes, size_t count, const char *label) {
-    if (count > FILE_BYTES_MAX) return WEIR_ERR_OUT_OF_MEMORY;
-    struct prompt *prompt = add(prompts, (uint32_t)count, label);
+int prompts_read_by(struct prompts *prompts, const struct model_text *model) {
+    prompts->model = model;
+    return text_encoder_new(model->tokenizer, &prompts->encoder);
+}
+
+static int add_bytes(struct prompts *prompts, const char *text, size_t bytes, const char *label) {
+    struct prompt *prompt = add(prompts, bytes > 0 ? (uint32_t)bytes : 1, label);
     if (prompt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < count; i++) prompt->tokens[i] = (uint8_t)bytes[i];
+    prompt->empty = bytes == 0;
+    prompt->tokens[0] = '\n';
+    for (size_t i = 0; i < bytes; i++) prompt->tokens[i] = (uint8_t)text[i];
+    return WEIR_OK;
+}
+
+static int add_encoded(struct prompts *prompts, const char *text, size_t bytes, const char *label,
+                       struct weir_faults *faults) {
+    struct text_tokens tokens;
+    int status = text_encode(prompts->encoder, text, bytes, TEXT_ADD_SPECIAL, &tokens);
+    if (status != WEIR_OK) return status;
+    uint32_t begin = prompts->model->begin;
+    if (begin == TOKENIZER_NONE) begin = prompts->model->separator;
+    if (tokens.count == 0 && begin == TOKENIZER_NONE) {
+        weir_faults_add(faults,
+                        "%s is empty, and the model has no token that texts begin with: "
+                        "give it some text",
+                        label);
+        return WEIR_ERR_CONFIG;
+    }
+    struct prompt *prompt = add(prompts, tokens.count > 0 ? (uint32_t)tokens.count : 1, label);
+    if (prompt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    prompt->tokens[0] = begin;
+    for (size_t i = 0; i < tokens.count; i++) prompt->tokens[i] = tokens.ids[i];
+    return WEIR_OK;
+}
+
+int prompts_add_text(struct prompts *prompts, const char *text, size_t bytes, const char *label,
+                     struct weir_faults *faults) {
+    if (bytes > FILE_BYTES_MAX) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = prompts->model != NULL ? add_encoded(prompts, text, bytes, label, faults)
+                                        : add_bytes(prompts, text, bytes, label);
+    if (status != WEIR_OK) return status;
+    struct prompt *prompt = &prompts->list[prompts->count - 1];
+    prompt->text = malloc(bytes + 1);
+    if (prompt->text == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    memcpy(prompt->text, text, bytes);
+    prompt->text[bytes] = '\0';
+    prompt->bytes = bytes;
     return WEIR_OK;
 }
 
@@ -99,7 +144,7 @@ static int add_line(struct prompts *prompts, char *line, size_t bytes, const cha
                         wrong);
         return WEIR_ERR_CONFIG;
     }
-    return prompts_add_bytes(prompts, line, left, label);
+    return prompts_add_text(prompts, line, left, label, faults);
 }
 
 static int add_lines(struct prompts *prompts, char *text, size_t bytes, const char *path,

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 uint64_t sampler_hash(const uint32_t *tokens, uint32_t count) {
     return weir__hash(WEIR__HASH_BEGIN, tokens, count * sizeof tokens[0]);
@@ -61,25 +62,48 @@ static void sift_first(const double *logits, uint32_t *heap, uint32_t count, uin
     heap[at] = moved;
 }
 
+/* ---- penalties ---- */
+
+void sampler_penalize(const struct sampler *sampler, const uint32_t *tokens, uint32_t count,
+                      double *logits, uint32_t *scratch) {
+    if (sampler->penalty == 0.0 || sampler->penalty == 1.0) return;
+    memset(scratch, 0, sampler->vocab * sizeof scratch[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t token = tokens[i];
+        if (token >= sampler->vocab || scratch[token]++ > 0) continue;
+        bool negative = logits[token] < 0.0;
+        logits[token] =
+            negative ? logits[token] * sampler->penalty : logits[token] / sampler->penalty;
+    }
+}
+
 /* ---- the draw ---- */
 
+/* Tokens that may be drawn, and their weights. */
 struct softened {
     const struct sampler *sampler;
     const double *logits;
-    double most; /* the largest logit */
+    double most;   /* the largest logit */
+    uint32_t last; /* those behind it are left out */
 };
 
 static double weight_of(const struct softened *w, uint32_t token) {
     return exp((w->logits[token] - w->most) / w->sampler->temperature);
 }
 
+/* 0: is left out. */
+static double weight_left(const struct softened *w, uint32_t token) {
+    if (precedes(w->logits, w->last, token)) return 0.0;
+    double weight = weight_of(w, token);
+    return weight < w->sampler->min_p ? 0.0 : weight;
+}
+
 /* Of the tokens up to `last`, whose weights are `sum` together, the last of the fewest first ones
  * that make `top_p` of it. */
-static uint32_t last_of_likely(const struct softened *w, uint32_t last, double sum,
-                               uint32_t *heap) {
+static uint32_t last_of_likely(const struct softened *w, double sum, uint32_t *heap) {
     uint32_t count = 0;
     for (uint32_t t = 0; t < w->sampler->vocab; t++)
-        if (!precedes(w->logits, last, t)) heap[count++] = t;
+        if (!precedes(w->logits, w->last, t)) heap[count++] = t;
     for (uint32_t i = count / 2; i-- > 0;) sift_first(w->logits, heap, count, i);
     double left = w->sampler->top_p * sum;
     while (count > 1 && (left -= weight_of(w, heap[0])) > 0.0) {
@@ -87,13 +111,6 @@ static uint32_t last_of_likely(const struct softened *w, uint32_t last, double s
         sift_first(w->logits, heap, count, 0);
     }
     return heap[0];
-}
-
-static double sum_weights(const struct softened *w, uint32_t last) {
-    double sum = 0.0;
-    for (uint32_t t = 0; t < w->sampler->vocab; t++)
-        if (!precedes(w->logits, last, t)) sum += weight_of(w, t);
-    return sum;
 }
 
 /* The first of the largest; false where there is none. */
@@ -106,26 +123,36 @@ static bool find_largest(const double *logits, uint32_t vocab, uint32_t *largest
     return isfinite(logits[*largest]);
 }
 
+/* Leaves out what top k and top p do. */
+static struct softened soften(const struct sampler *sampler, const double *logits, uint32_t largest,
+                              uint32_t *scratch) {
+    uint32_t vocab = sampler->vocab;
+    uint32_t k = sampler->top_k == 0 || sampler->top_k > vocab ? vocab : sampler->top_k;
+    struct softened w = {sampler, logits, logits[largest],
+                         last_of_first(logits, vocab, k, scratch)};
+    if (sampler->top_p >= 1.0) return w;
+    double sum = 0.0;
+    for (uint32_t t = 0; t < vocab; t++)
+        if (!precedes(logits, w.last, t)) sum += weight_of(&w, t);
+    w.last = last_of_likely(&w, sum, scratch);
+    return w;
+}
+
 int sampler_draw(const struct sampler *sampler, const struct sampler_text *text, uint32_t place,
                  const double *logits, uint32_t *scratch, uint32_t *token) {
     uint32_t vocab = sampler->vocab, largest;
-    assert(vocab > 0 && sampler->temperature >= 0);
+    assert(vocab > 0 && sampler->temperature >= 0 && sampler->min_p <= 1.0);
     if (!find_largest(logits, vocab, &largest)) return WEIR_ERR_NONFINITE;
     *token = largest;
     if (sampler->temperature == 0.0) return WEIR_OK;
-    uint32_t k = sampler->top_k == 0 || sampler->top_k > vocab ? vocab : sampler->top_k;
-    uint32_t last = last_of_first(logits, vocab, k, scratch);
-    const struct softened weights = {sampler, logits, logits[largest]};
-    double sum = sum_weights(&weights, last);
-    if (sampler->top_p < 1.0) {
-        last = last_of_likely(&weights, last, sum, scratch);
-        sum = sum_weights(&weights, last);
-    }
+    const struct softened weights = soften(sampler, logits, largest, scratch);
+    double sum = 0.0;
+    for (uint32_t t = 0; t < vocab; t++) sum += weight_left(&weights, t);
     double rest = uniform(sampler->seed, text, place) * sum;
     for (uint32_t t = 0; t < vocab; t++) {
-        if (precedes(logits, last, t)) continue;
-        double weight = weight_of(&weights, t);
-        if (weight > 0.0) *token = t;
+        double weight = weight_left(&weights, t);
+        if (weight == 0.0) continue;
+        *token = t;
         if (rest < weight) break;
         rest -= weight;
     }

@@ -25,7 +25,6 @@ struct sample {
     const char *text; /* the prompt, of bytes */
     uint32_t *tokens; /* of a context, and what is drawn */
     uint32_t prompt, count;
-    bool ended; /* by a token that ends a text: what is drawn behind it is not shown */
     struct weir_error *error;
 };
 
@@ -73,11 +72,13 @@ static void show_prompt(struct sample *s) {
     for (uint32_t i = 0; s->text == NULL && i < s->prompt; i++) show(s, s->tokens[i]);
 }
 
-static void print_drawn(void *context, uint32_t number, uint32_t token) {
+/* Until a token comes that ends a text. */
+static bool print_drawn(void *context, uint32_t number, uint32_t token) {
     struct sample *s = context;
+    bool ends = s->decoder != NULL && model_text_ends(&s->t->task.words, token);
     (void)number;
-    s->ended = s->ended || (s->decoder != NULL && model_text_ends(&s->t->task.words, token));
-    if (!s->ended) show(s, token);
+    if (!ends) show(s, token);
+    return ends;
 }
 
 static void print_end(struct sample *s) {
@@ -227,7 +228,6 @@ static int draw(struct sample *s) {
                                   .count = s->prompt,
                                   .identity = {sampler_hash(s->tokens, s->prompt), 0}};
     show_prompt(s);
-    s->ended = false;
     return generator_continue(&s->generator, &run, &text, 1, &times, s->error);
 }
 

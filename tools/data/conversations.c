@@ -67,13 +67,12 @@ static int check_message(const struct chat_reading *r, json_t *message, enum cha
                       number, json_string_value(name));
     if (!json_is_string(json_object_get(message, "content")))
         return refuse(r, "message %zu has no text as its \"content\": give a string", number);
-    json_object_foreach(
-        message, key,
-        value) if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 &&
-                   !json_is_null(value)) return refuse(r,
-                                                       "message %zu has \"%.40s\", which would be "
-                                                       "left out: take it away",
-                                                       number, key);
+    json_object_foreach(message, key, value) {
+        bool known = strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
+        if (!known && !json_is_null(value))
+            return refuse(r, "message %zu has \"%.40s\", which would be left out: take it away",
+                          number, key);
+    }
     return WEIR_OK;
 }
 

@@ -100,6 +100,11 @@ int text_decoder_end(struct text_decoder *d, const char **text, size_t *bytes) {
     return good ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
+void text_decoder_go_on(struct text_decoder *d) {
+    d->held_count = 0;
+    d->blanks_left = 0;
+}
+
 int text_decoder_new(const struct tokenizer *tokenizer, bool skip_special,
                      struct text_decoder **decoder) {
     const struct weir_allocator *allocator = tokenizer->pool.allocator;

@@ -108,5 +108,8 @@ void text_decoder_destroy(struct text_decoder *decoder);
 int text_decoder_put(struct text_decoder *decoder, uint32_t id, const char **text, size_t *bytes);
 /** The same where no more tokens come; then a new text begins. WEIR_ERR_OUT_OF_MEMORY. */
 int text_decoder_end(struct text_decoder *decoder, const char **text, size_t *bytes);
+/** The tokens that come now go on from a text that is known: nothing is held back, and nothing is
+ * stripped from their beginning. */
+void text_decoder_go_on(struct text_decoder *decoder);
 
 #endif

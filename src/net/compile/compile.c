@@ -201,6 +201,7 @@ static int build_stage(struct weir__network *network, uint32_t index,
                                    .faults = faults};
     stage->graph.pool = &network->pool;
     stage->graph.layered = options->layered;
+    stage->graph.by_tokens = options->sequences > 0;
     stage->graph.fuses_sums = options->backends != NULL && options->backends[index]->fuses_sums;
     stage->parameter_first = network->parameter_count;
     struct weir_value *x = build_input(&builder, options);

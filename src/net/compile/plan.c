@@ -214,6 +214,7 @@ static int add_nodes(struct planner *planner, enum weir__program_kind kind,
         const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
         struct weir__planned_call *call = &program->calls[program->call_count++];
         call->layer = node->layer;
+        call->to_output = kind == WEIR__PROGRAM_INFER && slices->to_output[node->id];
         if (!take_operands(planner, call, node->in_count, node->out_count))
             return WEIR_ERR_OUT_OF_MEMORY;
         int status = node_call(planner, node, &call->node);
@@ -372,10 +373,17 @@ static uint32_t unit_bytes(const struct weir_value *value, int64_t units) {
     return (uint32_t)(bytes / (size_t)units);
 }
 
-/** Settles how a call may be shared. */
+/** A product by a kernel without state is for any number of rows. */
+static bool takes_fewer_rows(const struct weir__node_call *call) {
+    return call->shape.op == WEIR__OP_linear && call->kernel->prepare == NULL;
+}
+
+/** Settles how a call may be shared, and whether it may do without some rows. */
 static void plan_units(const struct weir__node *node, struct weir__planned_call *call) {
     int64_t units = units_of(call->node);
     call->units = units * call->node->shape.rows;
+    if (units == 0 && call->to_output && takes_fewer_rows(call->node)) units = 1;
+    if (call->to_output) call->row_units = (uint32_t)units;
     for (uint32_t k = 0; k < node->in_count; k++) call->in_unit[k] = unit_bytes(node->in[k], units);
     for (uint32_t k = 0; k < node->out_count; k++)
         if (call->out[k].base != WEIR__BASE_NONE)

@@ -36,6 +36,7 @@ struct weir__slices {
     bool *in_both;              /**< [node]: makes gradients of both parts; each asks for
                                      its own outputs */
     bool *skip_kept;            /**< [skip use]: backward reads the value */
+    bool *to_output;            /**< [node]: of inference by tokens, only the output needs it */
     uint64_t inputs_kept;       /**< bit i: backward reads input i */
     uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
     struct weir_weight_reads weight_reads; /**< what the weight part reads at the border, where it
@@ -103,10 +104,11 @@ struct weir__planned_call {
     struct weir__node_call *node;
     uint32_t layer;
     uint8_t in_count, out_count;
-    bool to_output; /**< copies the stage's output, which may not be asked for */
+    bool to_output; /**< only the stage's output needs it, which may not be asked for */
     struct weir__location *in, *out;
     struct weir__location workspace;
     int64_t units;                /**< that a team may share (enum weir__cut); 0: it may not */
+    uint32_t row_units;           /**< of a row, where the call may do without some rows; 0: not */
     uint32_t *in_unit, *out_unit; /**< bytes of one; 0: all have the whole */
 };
 
@@ -183,6 +185,7 @@ struct weir__program_run {
     uint64_t weights_given; /**< the same of those that do not learn */
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
     bool output_wanted;
+    int64_t output_first; /**< the first row whose output is wanted, where it is */
     uint64_t *stamps; /**< [calls + 1]: the clock before each call, then after the last; or NULL */
     struct weir__event *events;    /**< [calls + 1]: recorded instead, on call.stream; or NULL */
     const struct weir__look *look; /**< after each call its results are looked at; or NULL */

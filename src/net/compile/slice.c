@@ -48,8 +48,7 @@ static int list_program(struct weir__graph *graph, struct weir__slices *slices,
     return WEIR_OK;
 }
 
-static void need_outputs(const struct weir__graph *graph, struct marks *marks) {
-    need(marks, graph->output);
+static void need_stashes(const struct weir__graph *graph, struct marks *marks) {
     for (uint32_t i = 0; i < graph->skip_count; i++)
         if (graph->skips[i].use.verb == WEIR_SKIP_STASH) need(marks, graph->skips[i].value);
 }
@@ -164,7 +163,10 @@ static int slice_forward(struct weir__graph *graph, struct weir__slices *slices,
                          enum weir__program_kind kind) {
     struct marks marks;
     if (!take_marks(graph, &marks)) return WEIR_ERR_OUT_OF_MEMORY;
-    if (kind != WEIR__PROGRAM_RECOMPUTE) need_outputs(graph, &marks);
+    if (kind != WEIR__PROGRAM_RECOMPUTE) {
+        need(&marks, graph->output);
+        need_stashes(graph, &marks);
+    }
     if (kind != WEIR__PROGRAM_RECOMPUTE && kind != WEIR__PROGRAM_INFER) need(&marks, graph->loss);
     if (kind == WEIR__PROGRAM_FORWARD || kind == WEIR__PROGRAM_RECOMPUTE)
         for (uint32_t i = 0; i < graph->value_count; i++) marks.values[i] |= slices->residual[i];
@@ -176,6 +178,25 @@ static int slice_forward(struct weir__graph *graph, struct weir__slices *slices,
     return list_program(graph, slices, kind, marks.nodes);
 }
 
+/** Keeps keys and values: what comes after needs them. */
+static bool keeps_tokens(const struct weir__node *node) {
+    return node->op == WEIR__OP_attention_cached || node->op == WEIR__OP_grouped_attention_cached;
+}
+
+/** Of inference by tokens: what neither stashes nor tokens that follow need. */
+static int find_to_output(struct weir__graph *graph, struct weir__slices *slices) {
+    struct marks marks;
+    if (!graph->by_tokens) return WEIR_OK;
+    assert(graph->node_count == graph->forward_count);
+    if (!take_marks(graph, &marks)) return WEIR_ERR_OUT_OF_MEMORY;
+    need_stashes(graph, &marks);
+    for (uint32_t i = 0; i < graph->forward_count; i++)
+        if (keeps_tokens(graph->nodes[i])) need(&marks, graph->nodes[i]->out[0]);
+    reach(graph, &marks, 0, graph->forward_count);
+    for (uint32_t i = 0; i < graph->forward_count; i++) slices->to_output[i] = !marks.nodes[i];
+    return WEIR_OK;
+}
+
 static bool take_lists(struct weir__graph *graph, struct weir__slices *slices) {
     struct weir__pool *pool = graph->pool;
     slices->residual = weir__pool_take(pool, graph->value_count, sizeof(bool));
@@ -183,8 +204,10 @@ static bool take_lists(struct weir__graph *graph, struct weir__slices *slices) {
     slices->left_for_weight = weir__pool_take(pool, graph->value_count, sizeof(bool));
     slices->in_both = weir__pool_take(pool, graph->node_count, sizeof(bool));
     slices->skip_kept = weir__pool_take(pool, graph->skip_count, sizeof(bool));
+    slices->to_output = weir__pool_take(pool, graph->node_count, sizeof(bool));
     return slices->residual != NULL && slices->residual_of_weight != NULL &&
-           slices->left_for_weight != NULL && slices->in_both != NULL && slices->skip_kept != NULL;
+           slices->left_for_weight != NULL && slices->in_both != NULL &&
+           slices->skip_kept != NULL && slices->to_output != NULL;
 }
 
 int weir__slice(struct weir__graph *graph, struct weir__slices *slices) {
@@ -199,7 +222,7 @@ int weir__slice(struct weir__graph *graph, struct weir__slices *slices) {
     if (status != WEIR_OK) return status;
     for (size_t i = 0; i < WEIR__COUNT_OF(forwards); i++)
         if ((status = slice_forward(graph, slices, forwards[i])) != WEIR_OK) return status;
-    return WEIR_OK;
+    return find_to_output(graph, slices);
 }
 
 int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum) {

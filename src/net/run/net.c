@@ -404,6 +404,12 @@ static int prepare_rows(struct weir_net *net, int64_t rows, bool train, struct w
     return status;
 }
 
+/** All that is there is looked at. */
+static int64_t output_first(const struct weir_net *net, const struct weir_net_batch *batch) {
+    if (batch->output == NULL) return batch->rows;
+    return net->sequences > 0 && !batch->look ? batch->output_first : 0;
+}
+
 /** The pipe's step for a batch; arrays are the caller's and outlive the call. */
 static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
                       const void *inputs[2], void *input_grads[2], void *outputs[1],
@@ -414,7 +420,7 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     input_grads[1] = NULL;
     outputs[0] = batch->output;
     net->step.places = (struct weir__places){batch->sequence, batch->place};
-    net->step.output_wanted = batch->output != NULL;
+    net->step.output_first = output_first(net, batch);
     net->step.has_target = net->has_loss && batch->target != NULL;
     net->step.look = batch->look;
     net->step.lr = batch->lr < 0 ? net->optimizer.lr : batch->lr;
@@ -441,6 +447,11 @@ static int check_places(const struct weir_net *net, const struct weir_net_batch 
     if (net->sequences == 0) return WEIR_OK;
     if (batch->sequence == NULL || batch->place == NULL)
         return weir__fail(error, WEIR_ERR_ARGUMENT, "a batch needs the rows' sequences and places");
+    if (batch->output_first < 0 || batch->output_first > batch->rows)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "output_first is %" PRId64 ": with %" PRId64 " rows it is at least 0 and "
+                          "at most that",
+                          batch->output_first, batch->rows);
     for (int64_t i = 0; i < batch->rows; i++) {
         if (batch->sequence[i] < net->sequences && batch->place[i] < net->network.places) continue;
         return weir__fail(error, WEIR_ERR_ARGUMENT,

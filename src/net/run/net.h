@@ -15,7 +15,7 @@ struct weir__net_step_state {
     uint64_t weights_given; /**< counts the latter alone: what does not learn stays until then */
     struct weir__places places;
     double lr;
-    bool output_wanted;
+    int64_t output_first; /**< the first row of the mini-batch whose output is wanted */
     bool has_target;
     bool look; /**< for numbers that are not finite */
 };

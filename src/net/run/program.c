@@ -107,6 +107,30 @@ static int run_kernel(const struct weir__planned_call *planned, const struct wei
     return atomic_load(&shared.status);
 }
 
+/** Without the rows before run->output_first. */
+static int run_last_rows(const struct weir__program_run *run,
+                         const struct weir__planned_call *planned, struct weir__op_call *call) {
+    struct weir__node_call node = *planned->node;
+    struct weir__planned_call fewer = *planned;
+    size_t first = (size_t)run->output_first * planned->row_units;
+    struct weir__op_call last = *call;
+    const void *in[WEIR__NODE_IN_MAX];
+    void *out[WEIR__NODE_OUT_MAX];
+    assert(planned->row_units > 0 && run->output_first < node.shape.rows);
+    node.shape.rows -= run->output_first;
+    fewer.node = &node;
+    if (fewer.units > 0) fewer.units -= (int64_t)first;
+    for (uint32_t k = 0; k < planned->in_count; k++)
+        in[k] = (const void *)((uintptr_t)call->in[k] + first * planned->in_unit[k]);
+    for (uint32_t k = 0; k < planned->out_count; k++)
+        out[k] = (void *)((uintptr_t)call->out[k] + first * planned->out_unit[k]);
+    last.in = in;
+    last.out = out;
+    last.shape = &node.shape;
+    last.row_first += run->output_first;
+    return run_kernel(&fewer, &last);
+}
+
 static int run_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
                     uint32_t i, struct weir__op_call *call) {
     assert(planned->in_count <= WEIR__NODE_IN_MAX && planned->out_count <= WEIR__NODE_OUT_MAX);
@@ -125,7 +149,8 @@ static int run_call(const struct weir__program_run *run, const struct weir__plan
     call->packed = NULL;
     if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, call);
     if (status != WEIR_OK) return status;
-    status = run_kernel(planned, call);
+    bool fewer = planned->row_units > 0 && run->output_first > 0;
+    status = fewer ? run_last_rows(run, planned, call) : run_kernel(planned, call);
     return status == WEIR_OK && run->look != NULL ? weir__program_look(run, planned) : status;
 }
 

@@ -188,6 +188,15 @@ static int report(const struct weir__net_stage *stage, const struct weir_task *t
     return status;
 }
 
+/** Of the micro-batch's rows, the first whose output is wanted. */
+static int64_t output_first(const struct weir__net_stage *stage, const struct weir_task *task) {
+    const struct weir__net_step_state *step = task->user;
+    if (!stage->last || step == NULL || step->output_first <= task->row_first) return 0;
+    int64_t first = step->output_first - task->row_first;
+    assert(first > 0 && task->rows > 0);
+    return first < task->rows ? first : task->rows;
+}
+
 static int run(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
     const struct weir__instance *instance = find_instance(stage, task->rows);
@@ -198,6 +207,7 @@ static int run(void *context, const struct weir_task *task) {
     const struct weir__net_step_state *step = task->user;
     const struct weir__planned_call *failed = NULL;
     enum weir__program_kind kind = program_of(task);
+    int64_t first = output_first(stage, task);
     const struct weir__program *program = &instance->programs[kind];
     assert((instance->planned >> kind & 1) != 0);
     fill_bases(stage, instance, task, program->discard);
@@ -206,8 +216,8 @@ static int run(void *context, const struct weir_task *task) {
     struct weir__program_run run = {.bases = stage->bases,
                                     .weights = step == NULL ? 0 : step->weights,
                                     .weights_given = step == NULL ? 0 : step->weights_given,
-                                    .output_wanted =
-                                        !stage->last || step == NULL || step->output_wanted,
+                                    .output_wanted = first < task->rows,
+                                    .output_first = first,
                                     .stamps = stage->timing == NULL ? NULL : stage->timing->stamps,
                                     .events = stage->timing == NULL ? NULL : stage->timing->events,
                                     .look = step != NULL && step->look ? &look : NULL,
