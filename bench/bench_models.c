@@ -16,8 +16,8 @@
  *
  * ResNet-101 at 64 x 64, batch 64: 3 x 1.27 GFLOP x 64 rows = 245 GFLOP, 1 s; batch norm and ReLU
  * read and write 11 MB a row some ten times: 7 GB, 0.35 s. AmoebaNet-D (6, 64) at 224 x 224, batch
- * 8: many small convolutions, whose memory decides. Their batch norm goes by micro-batches, as
- * PyTorch's would.
+ * 8: many small convolutions, whose memory decides. Their batch norm goes by micro-batches: so what
+ * is planned has a single one, which computes what PyTorch does on the whole mini-batch.
  *
  * The U-Net (5, 64) at 192 x 192, batch 4, is what torchgpipe was made for: three stages on two
  * workers, everything recomputed, against torchgpipe's own three partitions.
@@ -71,10 +71,12 @@ static const struct training_job jobs[] = {
     [RESNET] = {.topic = "models/resnet101",
                 .rows = 64,
                 .unit = 11,
+                .chunks = 1,
                 .resnet = {.classes = 1000, .height = 64, .width = 64}},
     [AMOEBANET] = {.topic = "models/amoebanetd",
                    .rows = 8,
                    .unit = 1,
+                   .chunks = 1,
                    .amoebanet = {6, 64, 1000, 224, 224}},
 };
 

@@ -241,6 +241,7 @@ void net_ops_init(struct bench *bench, size_t bytes, struct net_areas *areas,
         const struct net_kind *kind = &net_kinds[i / 2];
         enum weir_dtype dtype = i % 2 == 0 ? WEIR_F32 : WEIR_BF16;
         if (is_cast(kind) && dtype == WEIR_F32) continue; /* a copy */
+        if (weir__backend_cuda.kernel(kind->op, dtype) == NULL) continue;
         init_op(&ops[count], kind, dtype, sizes, bytes);
         place(&ops[count++], areas);
     }

@@ -62,6 +62,8 @@ const struct net_kind net_kinds[] = {
     KIND(instance_norm_act_grad, PIXELS),
     KIND(batch_norm, BATCH),
     KIND(batch_norm_sums, BATCH),
+    KIND(batch_norm_act, BATCH),
+    KIND(batch_norm_act_sums, BATCH),
     KIND(batch_norm_grad_input, BATCH),
     KIND(dropout2d, PIXELS),
     KIND(scale, PLANE),
@@ -167,7 +169,9 @@ struct weir__op_shape net_shape(const struct net_kind *kind, enum weir_dtype dty
     case NET_TABLE:
     case NET_PLACES: set_matrix(&shape, tokens, sizes->width); break;
     case NET_CLASSES: set_matrix(&shape, tokens, sizes->vocabulary); break;
-    case NET_BATCH: shape.eps = BATCH_EPS; /* fall through */
+    case NET_BATCH:
+        shape.eps = BATCH_EPS;
+        shape.adds = shape.activates = true; /* fall through */
     case NET_PIXELS: set_matrix(&shape, pixels, sizes->channels); break;
     case NET_PLANE: shape.width = pixels * sizes->channels; break;
     case NET_MASK: shape.width = pixels; break;
@@ -213,7 +217,8 @@ size_t net_traffic(const struct weir__op_shape *shape) {
 /* ---- answers ---- */
 
 bool net_is_by_rows(enum weir__op_code op) {
-    return op != WEIR__OP_batch_norm && op != WEIR__OP_batch_norm_grad_input;
+    return op != WEIR__OP_batch_norm && op != WEIR__OP_batch_norm_act &&
+           op != WEIR__OP_batch_norm_grad_input;
 }
 
 double net_number(const void *numbers, enum weir_dtype dtype, int64_t i) {

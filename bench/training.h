@@ -17,7 +17,8 @@ struct training_job {
     const char *level; /**< of the kernels: "v3" */
     enum weir_dtype dtype;
     uint32_t rows;
-    uint32_t unit; /**< layers that a cut is shifted by */
+    uint32_t unit;   /**< layers that a cut is shifted by */
+    uint32_t chunks; /**< that the planner is given; 0: train's default */
     bool adamw;    /**< with GPT-2's numbers and clipping; else SGD */
     struct weir_gpt_options gpt;
     struct weir_unet_options unet;           /**< depth 0: it is another one */
@@ -79,8 +80,7 @@ struct weir_net_options training_options(const struct training_job *job,
 struct training_shape training_best_shape(struct bench *bench, const struct training_job *job,
                                           const char *name, uint32_t stages);
 /** What `weir train` chooses where `given` alone is given of the pipeline, words that end with a
- * NULL (or NULL: nothing): by estimates, with as many micro-batches as it has then. Its name is
- * "planned". */
+ * NULL (or NULL: nothing): by estimates, with the job's micro-batches. Its name is "planned". */
 struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job,
                                              const char *const *given);
 

@@ -54,6 +54,10 @@ struct training_shape training_best_shape(struct bench *bench, const struct trai
 
 /* ---- by planning ---- */
 
+static uint32_t planned_chunks(const struct training_job *job) {
+    return job->chunks > 0 ? job->chunks : TRAINING_CHUNKS;
+}
+
 /* The command line of `weir train` with no more than this about the pipeline on it. */
 static void parse_given(struct bench *bench, const struct training_job *job,
                         const char *const *given, struct args *args, struct pipe_options *pipe) {
@@ -65,7 +69,7 @@ static void parse_given(struct bench *bench, const struct training_job *job,
     struct arg_section *section = bench_take(bench, 1, sizeof *section);
     struct arg_command *command = bench_take(bench, 1, sizeof *command);
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    snprintf(words[1], WORD_BYTES, "%d", TRAINING_CHUNKS);
+    snprintf(words[1], WORD_BYTES, "%u", planned_chunks(job));
     snprintf(words[3], WORD_BYTES, "%s", weir_dtype_name(job->dtype));
     snprintf(words[5], WORD_BYTES, "%s", job->level);
     for (; given != NULL && *given != NULL && count < OWN + GIVEN_MOST; given++) {
@@ -95,7 +99,8 @@ static struct training_shape shape_of(const struct training_job *job,
 
 struct training_shape training_planned_shape(struct bench *bench, const struct training_job *job,
                                              const char *const *given) {
-    const struct training_shape plain = {.stages = 1, .workers = 1, .chunks = TRAINING_CHUNKS};
+    const struct training_shape plain = {
+        .stages = 1, .workers = 1, .chunks = planned_chunks(job)};
     const struct search_how how = {.keeps_chunks = true, .workers = true};
     struct weir_net_options net = training_options(job, &plain);
     struct search search = {.planner = NULL};

@@ -71,6 +71,15 @@ struct weir_layer_costs {
     const struct weir_skip_route *skips; /**< of layers, all with names; ascending sources */
     double task_seconds;                 /**< what an action costs besides its layers */
     uint32_t optimizer_arrays;           /**< optimizer bytes per byte that learns */
+    /** The same layers on the next kind of worker, GPUs beside CPUs, say; NULL: there is none. It
+     * has as many layers. Skips and borders are the first list's. */
+    const struct weir_layer_costs *other;
+};
+
+/** How a worker differs from others: what its stages take is its kind's, times its pace. */
+struct weir_worker_cost {
+    uint32_t kind; /**< 0: the list itself; 1: its `other`, and so on */
+    double pace;   /**< seconds by those of its kind: 2 takes twice as long; 0: 1 */
 };
 
 /* ---- weights ---- */
@@ -101,6 +110,12 @@ struct weir_balance_options {
  * size, a skip that ends before it begins. */
 int weir_layer_weights(const struct weir_layer_costs *costs,
                        const struct weir_balance_options *options, double *weights);
+/** What each layer weighs on each worker, for a partition `by_worker`, in weights[worker *
+ * layer_count + layer]. A pace counts by time alone. As weir_layer_weights; WEIR_ERR_ARGUMENT also
+ * for a kind without costs, or a pace below 0. */
+int weir_worker_weights(const struct weir_layer_costs *costs,
+                        const struct weir_worker_cost *workers, uint32_t worker_count,
+                        const struct weir_balance_options *options, double *weights);
 
 /* ---- where to cut ---------------------------------------------------------------------------- */
 
@@ -113,6 +128,7 @@ struct weir_partition_options {
     size_t size;
     const struct weir_allocator *allocator;
     const double *weights; /**< of layers; finite, none below 0 */
+    bool by_worker;        /**< weights[worker * count + layer]: on each worker others */
     uint32_t count;        /**< layers */
     uint32_t parts;        /**< stages: 1 … count */
     uint32_t workers;      /**< 0: one per stage */
@@ -194,6 +210,10 @@ int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
 /** For a partition of `stages` parts; allocates nothing. WEIR_ERR_ARGUMENT: sizes below 1, or that
  * do not add up to the layers, or too many; nothing has changed then. */
 int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages);
+/** The same where workers differ: stage s costs what it does on workers[stage_workers[s]].
+ * `workers` NULL: none differs. WEIR_ERR_ARGUMENT also for a kind without costs. */
+int weir_stage_costs_fill_on(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages,
+                             const struct weir_worker_cost *workers, const uint32_t *stage_workers);
 /** Points `options` at what the stages cost a simulated step: stage_seconds, borders, skips, saved
  * and kept bytes, no_backward; all else stays. F is the mean over a step's `micro_batches`, as many
  * of them checkpointed as the stage's mode says (`stage_checkpoint`: one per stage, or NULL). The
@@ -310,10 +330,13 @@ struct weir_planner_options {
     uint32_t micro_batches;               /**< at least 1 */
     uint64_t memory_limit;                /**< bytes per worker; 0: none */
     const double *micro_batch_scale;      /**< as in struct weir_simulate_options; NULL: 1 */
+    const struct weir_worker_cost *worker_costs; /**< [workers]: how they differ; NULL: they do
+                                                      not. All costs have the kinds */
     double step_slack; /**< of those that fit and take at most so much longer than the fastest
                             (0.01: a hundredth), the winner is the smallest, of `micro_batches`
                             where there is one; 0 … 1 */
     struct weir_link_cost link;          /**< between workers */
+    const struct weir_link_cost *links;  /**< or by [from * workers + to], if not NULL */
     const struct weir_rank_links *ranks; /**< between workers of different ranks, of all replicas;
                                               NULL: one process, or one for each */
     /** What replicas and groups of gradients cost, but for the bytes, which the stages' are; NULL:

@@ -16,9 +16,7 @@ static bool place(struct weir__cuts *cuts, struct weir__pool *pool,
     bool *seen = weir__pool_take(pool, cuts->workers, sizeof *seen);
     if (worker == NULL || closes == NULL || seen == NULL) return false;
     for (uint32_t k = cuts->parts; k-- > 0;) {
-        worker[k] = options->stage_workers != NULL
-                        ? options->stage_workers[k]
-                        : weir_placement_worker(options->placement, cuts->workers, k);
+        worker[k] = weir__part_worker(options, k);
         assert(worker[k] < cuts->workers);
         closes[k] = !seen[worker[k]];
         seen[worker[k]] = true;
@@ -28,22 +26,65 @@ static bool place(struct weir__cuts *cuts, struct weir__pool *pool,
     return true;
 }
 
+uint32_t weir__part_worker(const struct weir_partition_options *options, uint32_t part) {
+    assert(part < options->parts);
+    if (options->stage_workers != NULL) return options->stage_workers[part];
+    return weir_placement_worker(options->placement, weir__part_workers(options), part);
+}
+
+double *weir__weight_sums(struct weir__pool *pool, const struct weir_partition_options *options) {
+    uint32_t sets = options->by_worker ? weir__part_workers(options) : 1, count = options->count;
+    double *sums = weir__pool_take(pool, (size_t)sets * (count + 1), sizeof *sums);
+    for (uint32_t s = 0; sums != NULL && s < sets; s++) {
+        const double *weights = &options->weights[(size_t)s * count];
+        double *own = &sums[(size_t)s * (count + 1)];
+        for (uint32_t i = 0; i < count; i++) own[i + 1] = own[i] + weights[i];
+    }
+    return sums;
+}
+
+/** Each layer where it is lightest; the sums themselves where workers do not differ. */
+static const double *least_sums(struct weir__pool *pool,
+                                const struct weir_partition_options *options, const double *sums) {
+    uint32_t workers = weir__part_workers(options), count = options->count;
+    if (!options->by_worker) return sums;
+    double *least = weir__pool_take(pool, (size_t)count + 1, sizeof *least);
+    for (uint32_t i = 0; least != NULL && i < count; i++) {
+        double lightest = options->weights[i];
+        for (uint32_t w = 1; w < workers; w++)
+            lightest = fmin(lightest, options->weights[(size_t)w * count + i]);
+        least[i + 1] = least[i] + lightest;
+    }
+    return least;
+}
+
+static bool weigh(struct weir__cuts *cuts, struct weir__pool *pool,
+                  const struct weir_partition_options *options) {
+    assert(cuts->worker != NULL);
+    const double *sums = weir__weight_sums(pool, options);
+    cuts->sums = weir__pool_take(pool, cuts->parts, sizeof cuts->sums[0]);
+    if (sums == NULL || cuts->sums == NULL) return false;
+    for (uint32_t k = 0; k < cuts->parts; k++)
+        cuts->sums[k] = weir__worker_sums(options, sums, cuts->worker[k]);
+    cuts->least = least_sums(pool, options, sums);
+    return cuts->least != NULL;
+}
+
 int weir__cuts_init(struct weir__cuts *cuts, struct weir__pool *pool,
                     const struct weir_partition_options *options, uint32_t workers) {
     assert(options->parts >= 1 && options->parts <= options->count);
     *cuts = (struct weir__cuts){
         .count = options->count, .parts = options->parts, .workers = workers, .bound = HUGE_VAL};
-    double *prefix = weir__pool_take(pool, (size_t)cuts->count + 1, sizeof *prefix);
     cuts->ends = weir__pool_take(pool, cuts->parts, sizeof cuts->ends[0]);
     cuts->before = weir__pool_take(pool, cuts->parts, sizeof cuts->before[0]);
     cuts->load = weir__pool_take(pool, cuts->workers, sizeof cuts->load[0]);
+    cuts->placed = weir__pool_take(pool, (size_t)cuts->parts + 1, sizeof cuts->placed[0]);
     cuts->closed = weir__pool_take(pool, (size_t)cuts->parts + 1, sizeof cuts->closed[0]);
     cuts->open = weir__pool_take(pool, (size_t)cuts->parts + 1, sizeof cuts->open[0]);
-    if (prefix == NULL || cuts->ends == NULL || cuts->before == NULL || cuts->load == NULL ||
-        cuts->closed == NULL || cuts->open == NULL || !place(cuts, pool, options))
+    if (cuts->ends == NULL || cuts->before == NULL || cuts->load == NULL || cuts->placed == NULL ||
+        cuts->closed == NULL || cuts->open == NULL || !place(cuts, pool, options) ||
+        !weigh(cuts, pool, options))
         return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < cuts->count; i++) prefix[i + 1] = prefix[i] + options->weights[i];
-    cuts->prefix = prefix;
     cuts->open[0] = workers;
     return WEIR_OK;
 }
@@ -61,8 +102,8 @@ static bool too_heavy(const struct weir__cuts *cuts, double weight) {
  * margin keeps rounding from passing over what just fits. */
 static bool hopeless(const struct weir__cuts *cuts, uint32_t part) {
     assert(part + 1 < cuts->parts);
-    double all = cuts->prefix[cuts->count];
-    double room = cuts->open[part + 1] * cuts->bound;
+    double left = cuts->least[cuts->count] - cuts->least[cuts->ends[part]];
+    double all = cuts->placed[part + 1] + left, room = cuts->open[part + 1] * cuts->bound;
     return all - cuts->closed[part + 1] > room + 1e-9 * all;
 }
 
@@ -75,10 +116,12 @@ static bool widen(struct weir__cuts *cuts) {
     if (cuts->ends[part] >= most) return false;
     cuts->ends[part] = last ? most : cuts->ends[part] + 1;
     cuts->moves++;
-    double load = cuts->before[part] + (cuts->prefix[cuts->ends[part]] - cuts->prefix[begin]);
+    double own = cuts->sums[part][cuts->ends[part]] - cuts->sums[part][begin];
+    double load = cuts->before[part] + own;
     if (too_heavy(cuts, load)) return false;
     assert(cuts->closes[part] <= cuts->open[part]);
     cuts->load[worker] = load;
+    cuts->placed[part + 1] = cuts->placed[part] + own;
     cuts->closed[part + 1] = cuts->closed[part] + (cuts->closes[part] ? load : 0);
     cuts->open[part + 1] = cuts->open[part] - cuts->closes[part];
     return true;
@@ -132,7 +175,7 @@ double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *si
     for (uint32_t w = 0; w < cuts->workers; w++) load[w] = 0;
     for (uint32_t k = 0, begin = 0; k < cuts->parts; begin += sizes[k++]) {
         double *sum = &load[cuts->worker[k]];
-        *sum += cuts->prefix[begin + sizes[k]] - cuts->prefix[begin];
+        *sum += cuts->sums[k][begin + sizes[k]] - cuts->sums[k][begin];
         if (*sum > largest) largest = *sum;
     }
     return largest;

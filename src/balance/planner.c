@@ -53,7 +53,9 @@ static uint32_t sharing_most(const struct weir_planner_options *options) {
 static bool take_room(struct weir_planner *planner) {
     struct weir__pool *pool = &planner->pool;
     size_t stages = planner->stages_most, workers = planner->options->workers;
-    planner->weights = weir__pool_take(pool, planner->options->costs->layer_count, sizeof(double));
+    size_t sets = planner->options->worker_costs != NULL ? workers : 1;
+    planner->weights =
+        weir__pool_take(pool, sets * planner->options->costs->layer_count, sizeof(double));
     planner->sizes = weir__pool_take(pool, stages, sizeof(uint32_t));
     planner->modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
     planner->table_modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
@@ -183,6 +185,21 @@ static void check_chunks(const struct weir_planner_options *options, struct weir
     if (none) weir_faults_add(faults, "no micro-batch: ask for 1 or more");
 }
 
+/* All costs have each worker's kind. */
+static void check_workers(const struct weir_planner_options *options, struct weir_faults *faults) {
+    for (uint32_t w = 0; options->worker_costs != NULL && w < options->workers; w++) {
+        const struct weir_worker_cost *worker = &options->worker_costs[w];
+        bool valid = weir__worker_cost_is_valid(options->costs, worker);
+        for (uint32_t i = 0; i < options->other_count; i++)
+            valid = valid && weir__worker_cost_is_valid(options->others[i].costs, worker);
+        if (!valid)
+            weir_faults_add(faults,
+                            "worker %u: no costs of its kind, number %u, for all layers, or a pace "
+                            "of %g: give them, and a pace of 0 or more",
+                            w, worker->kind, worker->pace);
+    }
+}
+
 static bool are_sound(const struct weir_planner_options *options) {
     bool sound = weir__is_sized(options) && options->costs != NULL &&
                  options->other_count <= WEIR_PLANNER_OTHERS_MOST &&
@@ -211,6 +228,7 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
         weir_faults_add(&own, "%u replica%s of the ranks: give a number that divides theirs",
                         replicas, weir__s(replicas));
     check_chunks(options, &own);
+    if (own.count == 0) check_workers(options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
     weir_faults_clean_up(&own);

@@ -71,7 +71,7 @@ struct weir_planner {
     uint32_t shape_count;
     struct weir__point *points;
     uint32_t point_count, point_capacity;
-    double *weights;             /**< [layers] */
+    double *weights; /**< [layers], or [worker * layers + layer] where workers differ */
     uint32_t *sizes;             /**< [stages_most]: room for a partition */
     enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
     bool late;                   /**< recompute of the coming tries */

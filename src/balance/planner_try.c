@@ -134,6 +134,7 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
     simulated.micro_batch_scale = chunks->scale;
     simulated.host_seconds = options->host_seconds;
     simulated.link = options->link;
+    simulated.links = options->links;
     simulated.ranks = options->ranks;
     if (options->shared != NULL) simulated.shared = &planner->shared;
     simulated.saved_bytes = planner->saved;
@@ -146,7 +147,9 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
 int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes) {
     assert(planner->shapes[shape].stages <= planner->stages_most);
     planner->costs = weir__planner_chunks_at(planner, shape)->stages;
-    return weir_stage_costs_fill(planner->costs, sizes, planner->shapes[shape].stages);
+    return weir_stage_costs_fill_on(planner->costs, sizes, planner->shapes[shape].stages,
+                                    planner->options->worker_costs,
+                                    planner->shapes[shape].workers);
 }
 
 int weir__planner_try(struct weir_planner *planner, const struct weir__try *tried, double *step,
@@ -185,7 +188,6 @@ int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_ch
     assert(shape->stages <= planner->stages_most);
     const struct weir_planner_options *options = planner->options;
     struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
-    struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;
     if (options->balance != NULL) {
         memcpy(planner->sizes, options->balance, shape->stages * sizeof planner->sizes[0]);
         return WEIR_OK;
@@ -193,14 +195,13 @@ int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_ch
     by.checkpoint = mode;
     by.micro_batches = planner->chunks[shape->chunks].micro_batches;
     by.split = shape->split;
-    int status = weir_layer_weights(planner->chunks[shape->chunks].layers, &by, planner->weights);
+    const struct weir_layer_costs *layers = planner->chunks[shape->chunks].layers;
+    int status = options->worker_costs == NULL
+                     ? weir_layer_weights(layers, &by, planner->weights)
+                     : weir_worker_weights(layers, options->worker_costs, options->workers, &by,
+                                           planner->weights);
     if (status != WEIR_OK) return status;
-    cut.allocator = planner->allocator;
-    cut.weights = planner->weights;
-    cut.count = options->costs->layer_count;
-    cut.parts = shape->stages;
-    cut.workers = options->workers;
-    cut.stage_workers = shape->workers;
+    struct weir_partition_options cut = weir__planner_cut_options(planner, index);
     cut.budget = weir__planner_is_quick(options) ? 300 : 2000;
     return weir_partition(&cut, planner->sizes, NULL);
 }

@@ -349,6 +349,7 @@ struct weir_partition_options weir__planner_cut_options(const struct weir_planne
     struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;
     cut.allocator = planner->allocator;
     cut.weights = planner->weights;
+    cut.by_worker = planner->options->worker_costs != NULL;
     cut.count = planner->options->costs->layer_count;
     cut.parts = planner->shapes[shape].stages;
     cut.workers = planner->options->workers;

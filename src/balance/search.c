@@ -21,16 +21,12 @@ static bool is_valid(const struct weir_partition_options *options) {
     if (!weir__is_sized(options) || options->weights == NULL || options->parts < 1 ||
         options->parts > options->count || options->workers > options->parts)
         return false;
-    uint32_t workers = options->workers == 0 ? options->parts : options->workers;
+    uint32_t workers = weir__part_workers(options), sets = options->by_worker ? workers : 1;
     for (uint32_t k = 0; options->stage_workers != NULL && k < options->parts; k++)
         if (options->stage_workers[k] >= workers) return false;
-    for (uint32_t i = 0; i < options->count; i++)
+    for (size_t i = 0; i < (size_t)sets * options->count; i++)
         if (!(options->weights[i] >= 0) || isinf(options->weights[i])) return false;
     return true;
-}
-
-static uint32_t workers_of(const struct weir_partition_options *options) {
-    return options->workers == 0 ? options->parts : options->workers;
 }
 
 static uint64_t budget_of(const struct weir_partition_options *options) {
@@ -112,9 +108,9 @@ static double heaviest_score(void *context, const uint32_t *sizes) {
     assert(heaviest->load != NULL);
     const struct weir__cuts *cuts = heaviest->cuts;
     double largest = weir__partition_largest(cuts, sizes, heaviest->load), squares = 0;
-    double all = cuts->prefix[cuts->count];
+    double all = cuts->least[cuts->count];
     for (uint32_t w = 0; w < cuts->workers; w++) squares += heaviest->load[w] * heaviest->load[w];
-    return all > 0 ? largest + 1e-9 * squares / all : 0;
+    return all > 0 ? largest + 1e-9 * squares / all : largest;
 }
 
 /** Goes on from `sizes` with whatever is better, until there is nothing or the budget is spent. */
@@ -139,11 +135,11 @@ static bool is_shared(const struct weir__cuts *cuts) {
 
 static int partition_shared(const struct weir_partition_options *options, uint32_t *sizes,
                             struct weir_partition_result *result) {
-    assert(budget_of(options) > 0 && workers_of(options) <= options->parts);
+    assert(budget_of(options) > 0 && weir__part_workers(options) <= options->parts);
     struct weir__pool pool;
     struct weir__cuts cuts;
     weir__pool_init(&pool, options->allocator);
-    double *load = weir__pool_take(&pool, workers_of(options), sizeof *load);
+    double *load = weir__pool_take(&pool, weir__part_workers(options), sizeof *load);
     struct heaviest heaviest = {&cuts, load};
     struct descent descent = {.score = heaviest_score,
                               .context = &heaviest,
@@ -151,7 +147,7 @@ static int partition_shared(const struct weir_partition_options *options, uint32
                               .sizes = sizes,
                               .left = budget_of(options)};
     int status = load == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                              : weir__cuts_init(&cuts, &pool, options, workers_of(options));
+                              : weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK || !is_shared(&cuts)) goto out;
     descend(&descent);
     result->looked = (uint32_t)descent.asked;
@@ -162,25 +158,13 @@ out:
     return status;
 }
 
-static double heaviest_part(const struct weir_partition_options *options, const uint32_t *sizes) {
-    assert(options->parts >= 1 && options->parts <= options->count);
-    double largest = 0, prefix = 0, begin = 0;
-    for (uint32_t k = 0, i = 0; k < options->parts; k++, begin = prefix) {
-        for (uint32_t end = i + sizes[k]; i < end; i++) prefix += options->weights[i];
-        if (prefix - begin > largest) largest = prefix - begin;
-    }
-    return largest;
-}
-
 int weir_partition(const struct weir_partition_options *options, uint32_t *sizes,
                    struct weir_partition_result *result) {
     struct weir_partition_result own = {.exact = true};
     if (!is_valid(options)) return WEIR_ERR_ARGUMENT;
-    int status = weir__block_partition(options->allocator, options->weights, options->count,
-                                       options->parts, sizes);
+    int status = weir__block_partition(options, sizes, &own.largest);
     if (status != WEIR_OK) return status;
-    own.largest = heaviest_part(options, sizes);
-    bool shared = workers_of(options) < options->parts || options->stage_workers != NULL;
+    bool shared = weir__part_workers(options) < options->parts || options->stage_workers != NULL;
     if (shared && (status = partition_shared(options, sizes, &own)) != WEIR_OK) return status;
     if (result != NULL) *result = own;
     return WEIR_OK;
@@ -196,7 +180,7 @@ int weir_partition_each(const struct weir_partition_options *options, double lar
     weir__pool_init(&pool, options->allocator);
     uint32_t *sizes = weir__pool_take(&pool, options->parts, sizeof *sizes);
     int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                               : weir__cuts_init(&cuts, &pool, options, workers_of(options));
+                               : weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK) goto out;
     cuts.bound = largest;
     while (status == WEIR_OK && weir__cuts_next(&cuts, UINT64_MAX)) {
@@ -240,7 +224,7 @@ static int search_downhill(const struct weir_partition_options *options,
                               .sizes = sizes,
                               .left = budget_of(options)};
     weir__pool_init(&pool, options->allocator);
-    int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    int status = weir__cuts_init(&cuts, &pool, options, weir__part_workers(options));
     if (status != WEIR_OK) goto out;
     descend(&descent);
     result->score = descent.best;

@@ -95,11 +95,11 @@ static void add_layer(struct weir_stage_cost *stage, const struct weir_layer_cos
     stage->no_backward &= layer->no_backward;
 }
 
-static void add_copies(const struct stage_costs *costs, struct weir_stage_cost *stage,
+static void add_copies(const struct weir_layer_costs *costs, struct weir_stage_cost *stage,
                        const struct weir_layer_cost *layer) {
     if (layer->copied == 0 || layer->copied_from >= stage->layer_first) return;
     stage->parameters += layer->copied;
-    if (layer->copied_learns) stage->optimizer += costs->layers->optimizer_arrays * layer->copied;
+    if (layer->copied_learns) stage->optimizer += costs->optimizer_arrays * layer->copied;
 }
 
 /** What the stage's end changes: its output is the border's, and nothing here reads it again. */
@@ -143,20 +143,28 @@ static bool wants_gradient(const struct stage_costs *costs, const struct weir_st
     return wants;
 }
 
+/** A worker that takes longer does so for all. */
+static void slow_down(struct weir_stage_cost *stage, double pace) {
+    for (int kind = 0; kind < WEIR_KIND_COUNT; kind++) stage->seconds[kind] *= pace;
+    stage->forward_checkpoint *= pace;
+}
+
 static void fill_stage(const struct stage_costs *costs, struct weir_stage_cost *stage,
-                       uint32_t first, uint32_t count) {
+                       uint32_t first, uint32_t count, const struct weir_worker_cost *worker) {
     assert(count >= 1 && first + count <= costs->layers->layer_count);
     assert(stage >= costs->list && stage < costs->list + costs->capacity);
-    const struct weir_layer_cost *layers = costs->layers->layers;
+    const struct weir_layer_costs *own = weir__costs_of(costs->layers, worker->kind);
+    const struct weir_layer_cost *layers = own->layers;
     *stage =
         (struct weir_stage_cost){.layer_first = first, .layer_count = count, .no_backward = true};
     for (uint32_t i = first; i < first + count; i++) {
         add_layer(stage, &layers[i]);
-        add_copies(costs, stage, &layers[i]);
+        add_copies(own, stage, &layers[i]);
     }
     close_stage(stage, &layers[first + count - 1]);
     if (!wants_gradient(costs, stage)) join_parts(stage);
-    add_tasks(stage, costs->layers->task_seconds);
+    add_tasks(stage, own->task_seconds);
+    slow_down(stage, weir__pace(worker));
     if (!stage->no_backward) return;
     stage->saved = stage->weight_saved = 0;
     stage->seconds[WEIR_KIND_R] = 0;
@@ -188,18 +196,30 @@ static void fill_skips(struct stage_costs *costs) {
 }
 
 int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages) {
+    return weir_stage_costs_fill_on(costs, sizes, stages, NULL, NULL);
+}
+
+int weir_stage_costs_fill_on(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages,
+                             const struct weir_worker_cost *workers,
+                             const uint32_t *stage_workers) {
+    static const struct weir_worker_cost alike = {0, 1};
     struct stage_costs *inside = (struct stage_costs *)costs;
     assert(inside->layers != NULL && sizes != NULL);
+    assert(workers == NULL || stage_workers != NULL);
     uint64_t sum = 0;
     bool valid = stages >= 1 && stages <= inside->capacity;
     for (uint32_t s = 0; valid && s < stages; s++) {
         valid = sizes[s] >= 1;
+        if (valid && workers != NULL)
+            valid = weir__worker_cost_is_valid(inside->layers, &workers[stage_workers[s]]);
         sum += sizes[s];
     }
     if (!valid || sum != inside->layers->layer_count) return WEIR_ERR_ARGUMENT;
     costs->stage_count = stages;
     for (uint32_t s = 0, layer = 0; s < stages; s++) {
-        fill_stage(inside, &inside->list[s], layer, sizes[s]);
+        const struct weir_worker_cost *worker =
+            workers != NULL ? &workers[stage_workers[s]] : &alike;
+        fill_stage(inside, &inside->list[s], layer, sizes[s], worker);
         for (uint32_t i = 0; i < sizes[s]; i++) inside->stage_of[layer++] = s;
     }
     fill_skips(inside);

@@ -2,6 +2,8 @@
 /* What a layer weighs, by time or by size. */
 #include "balance/balance.h"
 
+#include <math.h>
+
 static double time_weight(const struct weir_layer_cost *layer,
                           const struct weir_balance_options *options, double checkpointed) {
     assert(checkpointed >= 0 && checkpointed <= 1);
@@ -52,5 +54,34 @@ int weir_layer_weights(const struct weir_layer_costs *costs,
     if (!weir__layer_skips_are_valid(costs, &readers)) return WEIR_ERR_ARGUMENT;
     for (uint32_t s = 0; s < costs->skip_count; s++)
         weights[costs->skips[s].source] += alive * (double)costs->skips[s].bytes;
+    return WEIR_OK;
+}
+
+/* ---- workers that differ ---- */
+
+const struct weir_layer_costs *weir__costs_of(const struct weir_layer_costs *costs, uint32_t kind) {
+    for (; costs != NULL && kind > 0; kind--) costs = costs->other;
+    return costs;
+}
+
+bool weir__worker_cost_is_valid(const struct weir_layer_costs *costs,
+                                const struct weir_worker_cost *worker) {
+    const struct weir_layer_costs *list = weir__costs_of(costs, worker->kind);
+    return list != NULL && list->layer_count == costs->layer_count && worker->pace >= 0 &&
+           worker->pace < HUGE_VAL;
+}
+
+int weir_worker_weights(const struct weir_layer_costs *costs,
+                        const struct weir_worker_cost *workers, uint32_t worker_count,
+                        const struct weir_balance_options *options, double *weights) {
+    assert(costs != NULL && workers != NULL && weights != NULL);
+    for (uint32_t w = 0; w < worker_count; w++) {
+        double *own = &weights[(size_t)w * costs->layer_count];
+        if (!weir__worker_cost_is_valid(costs, &workers[w])) return WEIR_ERR_ARGUMENT;
+        int status = weir_layer_weights(weir__costs_of(costs, workers[w].kind), options, own);
+        if (status != WEIR_OK) return status;
+        if (options->by != WEIR_BALANCE_BY_TIME) continue;
+        for (uint32_t i = 0; i < costs->layer_count; i++) own[i] *= weir__pace(&workers[w]);
+    }
     return WEIR_OK;
 }

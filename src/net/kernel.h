@@ -153,7 +153,12 @@
  *   inference. Sums are in double
  * - batch_norm_sums: dy, x, mean, variance -> sum of dy (C), sum of dy times the normal x (C);
  * double
- * - batch_norm_grad_input: dy, x, mean, variance, the two sums, weight? -> dx
+ * - batch_norm_grad_input: dy, x, mean, variance, the two sums, weight? -> dx; in place ok
+ * - batch_norm_act: as batch_norm, and behind its inputs an addend (R, T pixels, C) if `adds` ->
+ *   y, mean, variance: y = batch_norm's + addend, and with `activates` relu of that; in place ok,
+ *   in the addend's place too. The same bits as its parts
+ * - batch_norm_act_sums: dy, y, x, mean, variance -> g = relu_grad(dy, y), and the two sums of
+ *   batch_norm_sums by g; in place ok. The same bits as its parts
  * - batch_norm_grad_weight: the two sums -> dweight (C) acc, dbias (C) acc
  * - batch_norm_statistics: mean, variance, running_mean (C) -> moments (C, 2, WEIR__MOMENT_DIGITS)
  *   and the count, WEIR__MOMENT_DIGITS more, acc (net/moments.h): what R rows of T pixels add to
@@ -266,6 +271,8 @@
     X(batch_norm)                                                                                  \
     X(batch_norm_sums)                                                                             \
     X(batch_norm_grad_input)                                                                       \
+    X(batch_norm_act)                                                                              \
+    X(batch_norm_act_sums)                                                                         \
     X(batch_norm_grad_weight)                                                                      \
     X(batch_norm_statistics)                                                                       \
     X(max_pool2d)                                                                                  \
@@ -339,6 +346,7 @@ struct weir__op_shape {
     bool sees_all; /**< attention */
     bool packed;   /**< embedding, rope, grouped_attention: rows hold several documents */
     bool tracks;   /**< batch_norm: the running numbers are there */
+    bool adds, activates; /**< batch_norm_act */
     bool plain;    /**< batch_norm_statistics: they move with each micro-batch */
     double eps;
     double momentum;  /**< batch_norm_statistics, plain; < 0: cumulative */

@@ -7,7 +7,9 @@
  */
 #include "cli/cli_talker.h"
 #include "cli/cli_terminal.h"
+#include "io/io_faults.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -229,6 +231,30 @@ static void test_ctrl_c_ends_a_reply_and_then_the_command(void) {
     json_decref(lines);
 }
 
+static void test_ctrl_c_at_the_prompt_and_sigterm_end_the_command(void) {
+    NEEDS_COMMAND;
+    const char *folder = make_talker("abc ", NULL, 1000000);
+    for (int term = 0; term < 2; term++) {
+        CHECK(cli_terminal_start(&terminal, "NO_COLOR=1 TERM=xterm",
+                                 "chat --model %s/model" OPTIONS " --context 60000 --json %s/j%d",
+                                 folder, folder, term));
+        bool shown = cli_terminal_wait(&terminal, "> ");
+        if (term) cli_terminal_type(&terminal, "go\n");
+        shown = shown && (!term || cli_terminal_wait(&terminal, "abc abc "));
+        if (term)
+            kill(terminal.process, SIGTERM);
+        else
+            cli_terminal_interrupt(&terminal);
+        CHECK_EQ_INT(cli_terminal_end(&terminal), term ? 143 : 130);
+        CHECK(shown);
+        char path[512];
+        snprintf(path, sizeof path, "%s/j%d", folder, term);
+        json_t *lines = cli_json_lines(path); /* what was said, and the summary */
+        CHECK_EQ_UINT(json_array_size(lines), term ? 2 : 1);
+        json_decref(lines);
+    }
+}
+
 /* ---- refusals ---- */
 
 static void test_what_cannot_chat_is_refused(void) {
@@ -247,14 +273,19 @@ static void test_what_cannot_chat_is_refused(void) {
         {CHAT " --load none", "--load none: No such file or directory"},
         {CHAT " --json none/j", "--json none/j: its folder"},
     };
+    static const char config[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"add_bos_token\": false}";
     const char *folder = make_talker(SAYS, "<|im_end|>", 500);
+    char path[512];
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         CLI_CODE_IN(folder, &run, 2, "%s </dev/null", refusals[i].arguments);
         EXPECT_CONTAINS(run.output, refusals[i].message);
     }
     CLI_CODE_IN(folder, &run, 1, "chat --model model </dev/null"); /* it has no template */
-    EXPECT_CONTAINS(run.output, "weir: chat: ");
-    EXPECT_CONTAINS(run.output, "template");
+    EXPECT_CONTAINS(run.output, "has neither chat_template.jinja nor tokenizer_config.json: name");
+    io_make_file(folder, "model/tokenizer_config.json", config, sizeof config - 1, path);
+    CLI_CODE_IN(folder, &run, 1, "chat --model model </dev/null");
+    EXPECT_CONTAINS(run.output, "has no one chat_template: name one by --template");
 }
 
 WEIR_TEST_SUITE(cli_chat, TEST(each_line_has_a_reply), TEST(what_is_known_is_not_read_again),
@@ -262,4 +293,6 @@ WEIR_TEST_SUITE(cli_chat, TEST(each_line_has_a_reply), TEST(what_is_known_is_not
                 TEST(a_full_context_ends_a_reply), TEST(the_oldest_messages_make_room),
                 TEST(a_message_that_is_too_long_is_taken_back), TEST(broken_text_is_mended),
                 TEST(replies_depend_on_conversation_and_seed_alone),
-                TEST(ctrl_c_ends_a_reply_and_then_the_command), TEST(what_cannot_chat_is_refused))
+                TEST(ctrl_c_ends_a_reply_and_then_the_command),
+                TEST(ctrl_c_at_the_prompt_and_sigterm_end_the_command),
+                TEST(what_cannot_chat_is_refused))

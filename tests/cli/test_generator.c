@@ -558,7 +558,7 @@ static void test_a_text_that_begins_as_one_before_goes_on_from_there(void) {
 }
 
 /* One row per token of a sequence. */
-static void infer_tokens(struct generator *g, int64_t rows, int64_t first, float *output) {
+static void infer_tokens(struct generator *g, int64_t rows, int64_t first, void *output) {
     struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
     struct weir_step_result result;
     for (int64_t row = 0; row < rows; row++) {
@@ -575,31 +575,42 @@ static void infer_tokens(struct generator *g, int64_t rows, int64_t first, float
     EXPECT_STATUS(weir_net_infer(g->net, &batch, &result), WEIR_OK);
 }
 
-enum { ROWS = 8 };
+enum { ROWS = 8, UNTOUCHED = 0x55 };
+
+static void compare_rows(struct generator *g) {
+    static char whole[ROWS][VOCAB * 8], some[ROWS][VOCAB * 8];
+    size_t bytes = VOCAB * weir_dtype_bytes(g->dtype);
+    infer_tokens(g, ROWS, 0, whole);
+    for (int64_t first = 0; first <= ROWS && !test_has_failed(); first++) {
+        memset(some, UNTOUCHED, sizeof some);
+        infer_tokens(g, ROWS, first, some);
+        for (int64_t row = first; row < ROWS; row++)
+            EXPECT_EQ_BYTES((char *)some + (size_t)row * bytes, (char *)whole + (size_t)row * bytes,
+                            bytes);
+        for (size_t i = 0; i < (size_t)first * bytes; i++)
+            EXPECT_EQ_INT(((char *)some)[i], UNTOUCHED);
+        infer_tokens(g, ROWS - 1, 0, NULL); /* keys and values are kept all the same */
+        infer_tokens(g, ROWS, ROWS - 1, some);
+        EXPECT_EQ_BYTES((char *)some + (ROWS - 1) * bytes, (char *)whole + (ROWS - 1) * bytes,
+                        bytes);
+    }
+}
 
 static void test_logits_of_other_rows_than_the_wanted_are_not_computed(void) {
-    static float whole[ROWS][VOCAB], some[ROWS][VOCAB];
-    struct weir_model *model = make_model(LAYERS, 0);
-    for (uint32_t stages = 1; stages <= 3; stages += 2) {
-        struct generator g;
-        struct cut cut = {stages, 2, 1, WEIR_F32, stages == 3};
-        if (!make_generator(&g, model, &cut, ROWS)) break;
-        infer_tokens(&g, ROWS, 0, whole[0]);
-        for (int64_t first = 0; first <= ROWS && !test_has_failed(); first++) {
-            memset(some, 0x55, sizeof some);
-            infer_tokens(&g, ROWS, first, some[0]);
-            for (int64_t row = first; row < ROWS; row++)
-                EXPECT_EQ_BYTES(some[row], whole[row], sizeof whole[row]);
-            for (int64_t row = 0; row < first; row++)
-                EXPECT_EQ_BYTES(&some[row][0], "\x55\x55\x55\x55", 4);
-            memset(some, 0, sizeof some);
-            infer_tokens(&g, ROWS - 1, 0, NULL); /* keys and values are kept all the same */
-            infer_tokens(&g, ROWS, ROWS - 1, some[0]);
-            EXPECT_EQ_BYTES(some[ROWS - 1], whole[ROWS - 1], sizeof whole[0]);
+    static const struct cut cuts[] = {{1, 2, 1, WEIR_F32, false},
+                                      {3, 2, 1, WEIR_F32, false},
+                                      {2, 1, 1, WEIR_F64, true},
+                                      {1, 1, 1, WEIR_BF16, false}};
+    for (uint32_t residual_block = 0; residual_block <= 1; residual_block++) {
+        struct weir_model *model = make_model(LAYERS, residual_block);
+        for (size_t i = 0; i < WEIR__COUNT_OF(cuts) && !test_has_failed(); i++) {
+            struct generator g;
+            if (!make_generator(&g, model, &cuts[i], ROWS)) break;
+            compare_rows(&g);
+            generator_clean_up(&g);
         }
-        generator_clean_up(&g);
+        weir_model_destroy(model);
     }
-    weir_model_destroy(model);
 }
 
 static void test_a_row_beyond_the_batch_is_refused_as_the_first_wanted(void) {

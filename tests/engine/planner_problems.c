@@ -39,6 +39,20 @@ void problem_fill(struct problem *problem, uint32_t layers) {
     problem->costs.skip_count = 1;
 }
 
+void problem_differ(struct problem *problem, struct problem *other, uint32_t count,
+                    struct weir_worker_cost *workers) {
+    *other = *problem;
+    other->costs.layers = other->layers;
+    for (uint32_t i = 0; i < problem->costs.layer_count; i++) {
+        fill_layer(&other->layers[i]);
+        other->layers[i].border = problem->layers[i].border;
+        other->layers[i].border_gradient = problem->layers[i].border_gradient;
+    }
+    problem->costs.other = &other->costs;
+    for (uint32_t w = 0; w < count; w++) workers[w] = (struct weir_worker_cost){w % 2, 1};
+    workers[test_random_below(count)].pace = 2;
+}
+
 struct weir_planner_options problem_options(const struct problem *problem, uint32_t workers,
                                             uint32_t micro_batches) {
     struct weir_planner_options options = WEIR_PLANNER_OPTIONS_INIT;

@@ -18,6 +18,10 @@ struct problem {
 void problem_fill(struct problem *problem, uint32_t layers);
 /** The same layers with as many times the rows; the part `fixed` of times does not grow by them. */
 void problem_scale(const struct problem *from, double rows, double fixed, struct problem *problem);
+/** Beside `problem`'s the costs of a second kind, `other`, of the same layers with times and bytes
+ * of their own; and `count` workers of either, one at twice the time. */
+void problem_differ(struct problem *problem, struct problem *other, uint32_t count,
+                    struct weir_worker_cost *workers);
 /** Links that cost something; everything else as it comes. */
 struct weir_planner_options problem_options(const struct problem *problem, uint32_t workers,
                                             uint32_t micro_batches);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS = 12, STAGES = 4, LARGE = 512 };
+enum { LAYERS = 12, STAGES = 4, WEIGHTS = STAGES * LAYERS, LARGE = 512 };
 
 /* ---- brute force ---- */
 
@@ -31,9 +31,10 @@ static double load_of(const struct weir_partition_options *options, const uint32
         uint32_t at = k % workers;
         bool back = options->placement == WEIR_PLACEMENT_V && k / workers % 2 == 1;
         const uint32_t *own = options->stage_workers;
-        double *load = &loads[own != NULL ? own[k] : back ? workers - 1 - at : at];
-        for (uint32_t i = 0; i < sizes[k]; i++) *load += options->weights[layer++];
-        if (*load > largest) largest = *load;
+        uint32_t worker = own != NULL ? own[k] : back ? workers - 1 - at : at;
+        const double *weights = &options->weights[options->by_worker ? worker * options->count : 0];
+        for (uint32_t i = 0; i < sizes[k]; i++) loads[worker] += weights[layer++];
+        if (loads[worker] > largest) largest = loads[worker];
     }
     return largest;
 }
@@ -92,7 +93,8 @@ static struct weir_partition_options random_list(double *weights) {
     if (options.workers > 0 && test_random_below(3) == 0)
         options.stage_workers = workers_at_random(&options);
     uint64_t range = 1 + test_random_below(20);
-    for (uint32_t i = 0; i < options.count; i++) weights[i] = (double)test_random_below(range);
+    options.by_worker = test_random_below(3) == 0; /* each has weights of its own */
+    for (uint32_t i = 0; i < WEIGHTS; i++) weights[i] = (double)test_random_below(range);
     return options;
 }
 
@@ -156,7 +158,7 @@ static void test_weights_that_are_none_are_refused(void) {
 
 // BA-1
 static void test_no_partition_has_a_lighter_heaviest_worker(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     uint32_t sizes[LAYERS];
     for (int trial = 0; trial < 2000 && !test_has_failed(); trial++) {
         struct weir_partition_options options = random_list(weights);
@@ -199,7 +201,7 @@ static int stop_at_once(void *context, const uint32_t *sizes, double largest) {
 }
 
 static void test_all_partitions_up_to_a_weight_are_visited_once(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     for (int trial = 0; trial < 1000 && !test_has_failed(); trial++) {
         struct weir_partition_options options = random_list(weights);
         double limit = trial % 4 == 0 ? HUGE_VAL : (double)test_random_below(80);
@@ -215,7 +217,7 @@ static void test_all_partitions_up_to_a_weight_are_visited_once(void) {
 }
 
 static void test_no_partition_has_a_better_score(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     uint32_t sizes[LAYERS];
     for (int trial = 0; trial < 1000 && !test_has_failed(); trial++) {
         struct weir_partition_options options = random_list(weights);
@@ -273,7 +275,7 @@ static double impossible(void *context, const uint32_t *sizes) {
 }
 
 static void test_where_nothing_fits_that_is_said(void) {
-    double weights[LAYERS];
+    double weights[WEIGHTS];
     uint32_t sizes[LAYERS];
     struct weir_partition_options options = random_list(weights);
     EXPECT_STATUS(weir_partition_search(&options, impossible, NULL, sizes, NULL),
@@ -422,6 +424,45 @@ static void test_a_stage_costs_its_layers_but_for_its_ends(void) {
     weir_stage_costs_destroy(stages);
 }
 
+/* The second kind takes three times as long and keeps twice as much; a worker of it that is half as
+ * fast six times as long. */
+static void test_a_stage_costs_what_it_does_on_its_worker(void) {
+    struct weir_layer_cost layers[6], slower[6];
+    struct weir_layer_costs costs = six_layers(layers), other = six_layers(slower);
+    const struct weir_worker_cost workers[] = {{0, 0}, {1, 1}, {1, 2}}, none = {2, 1};
+    static const uint32_t sizes[] = {1, 3, 2};
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    struct weir_stage_costs *stages, *alone;
+    double weights[18];
+    for (uint32_t i = 0; i < 6; i++) {
+        for (int k = 0; k < WEIR_KIND_COUNT; k++) slower[i].seconds[k] *= 3;
+        slower[i].saved *= 2;
+    }
+    costs.other = &other;
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &stages));
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &alone));
+    CHECK_OK(weir_stage_costs_fill(alone, sizes, 3));
+    CHECK_OK(weir_stage_costs_fill_on(stages, sizes, 3, workers, (const uint32_t[]){2, 0, 1}));
+    double task = costs.task_seconds;
+    const enum weir_kind f = WEIR_KIND_F;
+    EXPECT_NEAR(stages->list[0].seconds[f], 2 * (3 * (alone->list[0].seconds[f] - task) + task), 0);
+    EXPECT_EQ_BYTES(&stages->list[1], &alone->list[1], sizeof alone->list[1]);
+    EXPECT_NEAR(stages->list[2].seconds[f], 3 * (alone->list[2].seconds[f] - task) + task, 0);
+    EXPECT(stages->list[2].saved > alone->list[2].saved);
+    CHECK_OK(weir_worker_weights(&costs, workers, 3, &by, weights));
+    for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(weights[12 + i], 2 * weights[6 + i], 0);
+    by.by = WEIR_BALANCE_BY_SIZE;
+    CHECK_OK(weir_worker_weights(&costs, workers, 3, &by, weights));
+    for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(weights[12 + i], weights[6 + i], 0);
+    EXPECT(weights[7] > weights[1]);
+    EXPECT_STATUS(weir_worker_weights(&costs, &none, 1, &by, weights), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir_stage_costs_fill_on(stages, (const uint32_t[]){6}, 1, &none,
+                                           (const uint32_t[]){0}),
+                  WEIR_ERR_ARGUMENT);
+    weir_stage_costs_destroy(alone);
+    weir_stage_costs_destroy(stages);
+}
+
 static void test_where_no_gradient_leaves_the_weight_part_does_all(void) {
     struct weir_layer_cost layers[6];
     struct weir_layer_costs costs = six_layers(layers);
@@ -543,6 +584,7 @@ WEIR_TEST_SUITE(
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_in_few_steps), TEST(a_layer_weighs_its_time),
     TEST(a_layer_weighs_its_bytes), TEST(a_stage_costs_its_layers_but_for_its_ends),
+                TEST(a_stage_costs_what_it_does_on_its_worker),
     TEST(where_no_gradient_leaves_the_weight_part_does_all),
     TEST(a_skip_goes_to_each_stage_that_reads_it_once),
     TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone),

@@ -8,13 +8,14 @@
  */
 #include "harness.h"
 #include "engine/planner_problems.h"
+#include "schedule/action.h"
 #include "steps.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS = 6, SHARING = 4 };
+enum { LAYERS = 6, SHARING = 4, WORKERS_MOST = 4 };
 
 /* ---- everything, one by one ---- */
 
@@ -98,12 +99,16 @@ static void check_front(const struct weir_planner_result *result, uint64_t limit
     }
 }
 
-static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_batches) {
-    struct problem problem;
+static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_batches,
+                            bool differ) {
+    struct problem problem, other;
+    struct weir_worker_cost costs[WORKERS_MOST];
     struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     problem_fill(&problem, layers);
     struct weir_planner_options options = problem_options(&problem, workers, micro_batches);
+    if (differ) problem_differ(&problem, &other, workers, costs);
+    if (differ) options.worker_costs = costs;
     options.any_order = true;
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     /* a limit in the midst of the front */
@@ -130,7 +135,15 @@ static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_ba
 static void test_no_pipeline_of_a_small_space_beats_the_winner(void) {
     static const uint32_t cases[][3] = {{3, 2, 3}, {4, 2, 2}, {5, 2, 4}, {6, 3, 3}, {4, 3, 5}};
     for (uint32_t i = 0; i < 5; i++) {
-        beat_the_winner(cases[i][0], cases[i][1], cases[i][2]);
+        beat_the_winner(cases[i][0], cases[i][1], cases[i][2], false);
+        CHECK_HELPERS();
+    }
+}
+
+static void test_nor_where_workers_differ(void) {
+    static const uint32_t cases[][3] = {{3, 2, 3}, {5, 2, 2}, {4, 3, 4}};
+    for (uint32_t i = 0; i < 3; i++) {
+        beat_the_winner(cases[i][0], cases[i][1], cases[i][2], true);
         CHECK_HELPERS();
     }
 }
@@ -145,6 +158,7 @@ static double simulated(const struct weir_planner_options *options,
     struct weir_stage_costs *stages;
     struct weir_table *table;
     struct weir_prediction prediction = {.step = -1};
+    uint32_t workers[SHARING * WORKERS_MOST];
     table_options.allocator = test_allocator();
     table_options.schedule = choice->schedule;
     table_options.stages = choice->stages;
@@ -155,13 +169,17 @@ static double simulated(const struct weir_planner_options *options,
     EXPECT_STATUS(weir_table_new(&table_options, NULL, &table), WEIR_OK);
     EXPECT_STATUS(weir_stage_costs_new(options->costs, choice->stages, test_allocator(), &stages),
                   WEIR_OK);
-    EXPECT_STATUS(weir_stage_costs_fill(stages, choice->balance, choice->stages), WEIR_OK);
+    weir__table_workers(table, workers);
+    EXPECT_STATUS(weir_stage_costs_fill_on(stages, choice->balance, choice->stages,
+                                           options->worker_costs, workers),
+                  WEIR_OK);
     EXPECT_STATUS(weir_stage_costs_simulate(stages, WEIR_CHECKPOINT_DEFAULT, choice->checkpoint,
                                             choice->micro_batches, &simulate),
                   WEIR_OK);
     EXPECT_STATUS(weir_simulator_new(test_allocator(), &simulator), WEIR_OK);
     simulate.table = table;
     simulate.link = options->link;
+    simulate.links = options->links;
     simulate.host_seconds = options->host_seconds;
     simulate.recompute_late = choice->recompute_late;
     simulate.micro_batch_scale = options->micro_batch_scale;
@@ -182,12 +200,17 @@ static void check_parts(const struct weir_planner_choice *choice) {
 
 static void test_steps_are_the_simulators_and_their_parts_add_up(void) {
     static const double scale[] = {1, 1, 1, 0.5, 1, 1, 1, 1, 0.25};
-    struct problem problem;
+    static const struct weir_link_cost links[] = {{0, 0}, {1e-3, 0}, {0, 1e-8}, {0, 0}};
+    struct problem problem, other;
+    struct weir_worker_cost costs[WORKERS_MOST];
     struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     for (uint32_t i = 0; i < 6; i++) {
         problem_fill(&problem, 7 + i);
         struct weir_planner_options options = problem_options(&problem, 2 + i % 2, 4 + i);
+        if (i >= 3) problem_differ(&problem, &other, options.workers, costs);
+        if (i >= 3) options.worker_costs = costs;
+        if (i == 4) options.links = links;
         options.host_seconds = 1e-5 * i;
         options.micro_batch_scale = i % 2 == 0 ? NULL : scale;
         options.recompute = i % 3 == 0 ? WEIR_RECOMPUTE_LATE : WEIR_RECOMPUTE_ANY;
@@ -463,6 +486,9 @@ static void test_what_cannot_be_is_refused_with_its_reason(void) {
     expect_refused(planner, &options, "1 stage on 2 workers");
     options = valid, options.step_slack = NAN;
     expect_refused(planner, &options, "slack");
+    const struct weir_worker_cost costs[] = {{0, 1}, {1, 1}};
+    options = valid, options.worker_costs = costs;
+    expect_refused(planner, &options, "worker 1: no costs of its kind");
     weir_planner_destroy(planner);
 }
 
@@ -538,6 +564,7 @@ static void test_quick_plans_take_few_steps(void) {
 }
 
 WEIR_TEST_SUITE(planner, TEST(no_pipeline_of_a_small_space_beats_the_winner),
+                TEST(nor_where_workers_differ),
                 TEST(steps_are_the_simulators_and_their_parts_add_up),
                 TEST(limits_hold_and_the_smallest_is_enough),
                 TEST(quick_searches_find_the_best_of_their_tries),

@@ -48,7 +48,7 @@ def make(folder, draw):
     size = draw.choice([8, 16, 32])
     text = json.load(open(f"{HERE}/tokenizers/{name}.json", encoding="utf-8"))
     tokens = max(list(text["model"]["vocab"].values()) + [t["id"] for t in text["added_tokens"]])
-    sizes = dict(hidden_size=draw.choice([32, 64, 96, 40]), num_hidden_layers=draw.randint(1, 3),
+    sizes = dict(hidden_size=heads * draw.choice([8, 16, 24]), num_hidden_layers=draw.randint(1, 3),
                  intermediate_size=draw.choice([64, 96, 100]), num_attention_heads=heads,
                  num_key_value_heads=kv, head_dim=size, vocab_size=tokens + draw.randint(1, 9),
                  max_position_embeddings=128, tie_word_embeddings=draw.random() < 0.5,
@@ -108,9 +108,9 @@ def differences(own, other):
             found.append(f"{name}: other bytes")
     ours, theirs = facts(own), facts(other)
     for key in theirs:
-        if not key.startswith(OWN) and key not in ours:
+        if not key.startswith(OWN) and key not in ours and theirs[key] is not False:
             found.append(f"no {key}, which is {theirs[key]}")
-        elif not key.startswith(OWN) and ours[key] != theirs[key]:
+        elif not key.startswith(OWN) and ours.get(key, False) != theirs[key]:
             found.append(f"{key} is {str(ours[key])[:200]}, not {str(theirs[key])[:200]}")
     return found
 

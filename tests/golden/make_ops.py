@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 PLANES = "in_plane out_plane kernel stride padding".split()
 SHAPE = ("rows tokens in out width heads table ignore_index weight_in_out has_bias gelu_tanh "
          "groups count_padding adaptive").split()
-LAST = ("sees_all", "sources", "kv_heads", "reach")
+LAST = ("sees_all", "sources", "kv_heads", "reach", "adds", "activates")
 SEQUENCES = 3
 torch.manual_seed(20240607)
 tensors, counts = {}, {}
@@ -280,6 +280,27 @@ def batch_norm(rows, channels, plane, affine, eps):
     sums = [digits(float(t)) for t in [*terms.flatten(), float(count)]]
     case("batch_norm_statistics", shape, [mean, variance, running],
          [torch.tensor(sums, dtype=torch.float64).flatten()], eps=eps)
+
+
+def batch_norm_act(rows, channels, plane, adds, activates, eps):
+    x, dy, addend = (random(rows, channels, *plane) for _ in range(3))
+    weight, bias = random(channels), random(channels)
+    y = F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
+    y = y + addend if adds else y
+    y = F.relu(y) if activates else y
+    shape = {"rows": rows, "tokens": x[0, 0].numel(), "width": channels, "has_bias": True,
+             "adds": adds, "activates": activates}
+    mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+    empty = torch.zeros(0, dtype=torch.float64)  # the running numbers
+    ins = [channels_last(x), weight, bias] + [empty, empty, channels_last(addend)] * adds
+    case("batch_norm_act", shape, ins, [channels_last(y), mean, variance], eps=eps)
+    if not activates:
+        return
+    own = dy * (y > 0)
+    normal = F.batch_norm(x, None, None, training=True, eps=eps)
+    ins = [channels_last(t) for t in (dy, y, x)] + [mean, variance]
+    case("batch_norm_act_sums", shape, ins,
+         [channels_last(own), own.sum((0, 2, 3)), (own * normal).sum((0, 2, 3))], eps=eps)
 
 
 def window(op, function, rows, channels, plane, by_x=False, change=None, **shape):
@@ -610,6 +631,9 @@ swiglu(3, 17)
 swiglu(2, 50, scale=3.0)
 scale(3, 17, 0.3)
 scale(1, 50, 4.0)
+batch_norm_act(2, 3, (5, 7), False, True, 1e-5)
+batch_norm_act(3, 17, (3, 4), True, True, 1e-2)
+batch_norm_act(4, 33, (1, 2), True, False, 0.25)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})

@@ -33,6 +33,8 @@ static double largest_rstd(const struct kernel_case *test) {
     enum weir__op_code op = test->shape.op;
     if (op == WEIR__OP_batch_norm_sums || op == WEIR__OP_batch_norm_grad_input)
         return steepest(test->in[3], test->operands.in[3].count, test->shape.eps);
+    if (op == WEIR__OP_batch_norm_act_sums)
+        return steepest(test->in[4], test->operands.in[4].count, test->shape.eps);
     int input = rstd_input(test->shape.op);
     for (int64_t i = 0; input >= 0 && i < test->operands.in[input].count; i++)
         largest = fmax(largest, test->in[input][i]);
@@ -74,6 +76,8 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_residual_mix_grad_weight:
     case WEIR__OP_batch_norm:
     case WEIR__OP_batch_norm_sums:
+    case WEIR__OP_batch_norm_act:
+    case WEIR__OP_batch_norm_act_sums:
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_instance_norm_grad_weight: return (double)(shape->rows * shape->tokens);
     case WEIR__OP_attention:
@@ -135,6 +139,8 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_instance_norm_grad_weight:
     case WEIR__OP_batch_norm:
     case WEIR__OP_batch_norm_sums:
+    case WEIR__OP_batch_norm_act:
+    case WEIR__OP_batch_norm_act_sums:
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
     case WEIR__OP_conv2d_grad_weight: return sqrt(sum_length(&test->shape));
@@ -165,7 +171,7 @@ static double steepness(const struct kernel_results *wanted) {
     if (op == WEIR__OP_rms_norm) return kernel_largest(wanted, 1, 1);
     if (op == WEIR__OP_residual_mix)
         return 2 * kernel_largest(wanted, 2, 1) * sqrt(sum_length(&wanted->test->shape));
-    if (op == WEIR__OP_batch_norm)
+    if (op == WEIR__OP_batch_norm || op == WEIR__OP_batch_norm_act)
         return steepest(wanted->out[2], wanted->test->operands.out[2].count,
                         wanted->test->shape.eps);
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);

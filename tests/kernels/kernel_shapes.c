@@ -113,6 +113,9 @@ static void choose_batch(struct weir__op_shape *shape) {
     shape->plain = test_random_below(2) == 0;
     shape->momentum = test_random_below(3) == 0 ? -1 : 0.3;
     shape->eps = test_random_below(2) == 0 ? eps_for(shape->rows * shape->tokens) : 0.25;
+    if (shape->op != WEIR__OP_batch_norm_act) return;
+    shape->adds = test_random_below(2) == 0;
+    shape->activates = !shape->adds || test_random_below(2) == 0;
 }
 
 static void choose_attention(struct weir__op_shape *shape) {
@@ -173,6 +176,8 @@ static void choose_image(struct weir__op_shape *shape) {
     case WEIR__OP_concat_grad_b: choose_concat(shape); break;
     case WEIR__OP_batch_norm:
     case WEIR__OP_batch_norm_sums:
+    case WEIR__OP_batch_norm_act:
+    case WEIR__OP_batch_norm_act_sums:
     case WEIR__OP_batch_norm_grad_input:
     case WEIR__OP_batch_norm_grad_weight:
     case WEIR__OP_batch_norm_statistics: choose_batch(shape); break;

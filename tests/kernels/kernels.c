@@ -71,6 +71,7 @@ static const struct residual residuals[] = {
     RESIDUAL(instance_norm_grad_weight, instance_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(instance_norm_act_grad, instance_norm_act, {2}, {1, 3, 4}),
     RESIDUAL(batch_norm_sums, batch_norm, {1, -1, -1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(batch_norm_act_sums, batch_norm, {2, -1, -1, -1, -1}, {-1, 3, 4}),
     RESIDUAL(batch_norm_grad_input, batch_norm, {1, -1, -1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(batch_norm_grad_input, batch_norm_sums, {0, 1, 2, 3}, {4, 5}),
     RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2, 3}),

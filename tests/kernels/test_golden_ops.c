@@ -77,9 +77,9 @@ static void read_case(const struct weir__safetensors *file, const char *name, en
                       struct kernel_case *test, struct kernel_results *wanted) {
     enum { HALF_MOST = 32 };
     static float frequencies[HALF_MOST]; /* of one case at a time */
-    int64_t n[28] = {0};
+    int64_t n[30] = {0};
     double reals[4] = {0};
-    read_integers(find(file, name, "shape", -1), n, 28);
+    read_integers(find(file, name, "shape", -1), n, 30);
     read_reals(find(file, name, "reals", -1), reals, 4);
     const struct weir__op_shape shape = {
         .op = op,
@@ -109,6 +109,8 @@ static void read_case(const struct weir__safetensors *file, const char *name, en
         .sources = n[25],
         .kv_heads = n[26],
         .reach = n[27],
+        .adds = n[28] != 0,
+        .activates = n[29] != 0,
         .frequencies = frequencies,
     };
     const struct weir__safetensor *given = find(file, name, "frequencies", -1);

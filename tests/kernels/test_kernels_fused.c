@@ -106,6 +106,31 @@ static void drop_add(struct chain *chain, struct kernel_results *wanted) {
     wanted->out[0] = run_part(chain, WEIR__OP_add, shape, terms, 2)[0];
 }
 
+static void batch_act(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* x, weight, bias, running mean and variance, addend */
+    const double *norm[] = {in[0], in[1], in[2], in[3], in[4]};
+    double *const *out = run_part(chain, WEIR__OP_batch_norm, shape, norm, 5);
+    const double *terms[] = {out[0], in[5]};
+    for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
+    if (shape.adds)
+        wanted->out[0] = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
+    const double *sum = wanted->out[0];
+    if (shape.activates)
+        wanted->out[0] = run_part(chain, WEIR__OP_relu, flat(shape), &sum, 1)[0];
+}
+
+static void batch_act_sums(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* dy, y, x, mean, variance */
+    const double *relu[] = {in[0], in[1]};
+    wanted->out[0] = run_part(chain, WEIR__OP_relu_grad, flat(shape), relu, 2)[0];
+    const double *norm[] = {wanted->out[0], in[2], in[3], in[4]};
+    double *const *sums = run_part(chain, WEIR__OP_batch_norm_sums, shape, norm, 4);
+    wanted->out[1] = sums[0];
+    wanted->out[2] = sums[1];
+}
+
 typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);
 
 static void check_backend(enum weir__op_code op, parts_fn *run_parts, enum kernel_backend backend) {
@@ -130,6 +155,7 @@ static void check(enum weir__op_code op, parts_fn *run_parts) {
                                                  KERNEL_LEVEL_3_BF16};
     for (size_t b = 0; b < WEIR__COUNT_OF(on_cpu); b++)
         if (kernel_of(op, on_cpu[b]) != NULL) check_backend(op, run_parts, on_cpu[b]);
+    if (kernel_of(op, KERNEL_CUDA) == NULL) return;
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     check_backend(op, run_parts, KERNEL_CUDA);
     check_backend(op, run_parts, KERNEL_CUDA_BF16);
@@ -157,8 +183,18 @@ static void test_add_layer_norm_grad_input_has_its_parts_bits(void) {
     check(WEIR__OP_add_layer_norm_grad_input, add_norm_grad);
 }
 
+static void test_batch_norm_act_has_its_parts_bits(void) {
+    check(WEIR__OP_batch_norm_act, batch_act);
+}
+
+static void test_batch_norm_act_sums_has_its_parts_bits(void) {
+    check(WEIR__OP_batch_norm_act_sums, batch_act_sums);
+}
+
 WEIR_TEST_SUITE(kernels_fused, TEST(dropout_add_has_its_parts_bits_on_cpus),
                 TEST(instance_norm_act_has_its_parts_bits),
                 TEST(instance_norm_act_grad_has_its_parts_bits),
                 TEST(add_layer_norm_has_its_parts_bits),
-                TEST(add_layer_norm_grad_input_has_its_parts_bits))
+                TEST(add_layer_norm_grad_input_has_its_parts_bits),
+                TEST(batch_norm_act_has_its_parts_bits),
+                TEST(batch_norm_act_sums_has_its_parts_bits))

@@ -49,9 +49,12 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
     compare_shape(&shape, backend);
 }
 
-/** Ops that are CPUs' alone: nets with them are refused on GPUs. */
+/** Ops that are CPUs' alone: nets with them are refused on GPUs, or keep the parts of what is fused
+ * on CPUs. */
 static bool is_cpus(enum weir__op_code op) {
-    static const enum weir__op_code alone[] = {WEIR__OP_grouped_attention,
+    static const enum weir__op_code alone[] = {WEIR__OP_batch_norm_act,
+                                               WEIR__OP_batch_norm_act_sums,
+                                               WEIR__OP_grouped_attention,
                                                WEIR__OP_grouped_attention_grad,
                                                WEIR__OP_grouped_attention_cached,
                                                WEIR__OP_rope,

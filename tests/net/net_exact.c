@@ -118,7 +118,8 @@ static int run_part(const struct weir__op_call *call, enum weir__op_code op, con
     struct weir__op_shape shape = *call->shape;
     struct weir__op_call part = *call;
     size_t count = (size_t)(shape.rows * shape.tokens * shape.width);
-    bool pointwise = op == WEIR__OP_leaky_relu || op == WEIR__OP_leaky_relu_grad;
+    bool pointwise = op == WEIR__OP_leaky_relu || op == WEIR__OP_leaky_relu_grad ||
+                     op == WEIR__OP_relu || op == WEIR__OP_add;
     shape.op = op;
     if (pointwise) shape.width *= shape.tokens;
     part.shape = &shape;
@@ -166,6 +167,22 @@ static int run_norm_act_grad(const struct weir__op_call *call) {
     return status;
 }
 
+static int run_batch_act(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    void *y = call->out[0], *normal = image_of(call);
+    int status =
+        run_part(call, WEIR__OP_batch_norm, call->in, (void *[]){normal, call->out[1], call->out[2]});
+    const void *last = normal;
+    if (status == WEIR_OK && shape->adds) {
+        status = run_part(call, WEIR__OP_add, (const void *[]){normal, call->in[5]}, &y);
+        last = y;
+    }
+    if (status == WEIR_OK && shape->activates)
+        status = run_part(call, WEIR__OP_relu, &last, &y);
+    free(normal);
+    return status;
+}
+
 /* ---- any kernel ---- */
 
 static int run_within(const struct rounder *rounder, const struct weir__op_call *call) {
@@ -174,6 +191,8 @@ static int run_within(const struct rounder *rounder, const struct weir__op_call 
         return run_norm_act(call);
     if (rounder->rounding.digits > 0 && call->shape->op == WEIR__OP_instance_norm_act_grad)
         return run_norm_act_grad(call);
+    if (rounder->rounding.digits > 0 && call->shape->op == WEIR__OP_batch_norm_act)
+        return run_batch_act(call);
     own.state = NULL;
     return rounder->within->run(&own);
 }

@@ -198,7 +198,7 @@ static struct operands operands_of_windows(const struct weir__op_shape *shape) {
 static struct operands operands_of_channels(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t affine = shape->has_bias ? n.c : 0, moments = n.elements;
-    int64_t running = shape->tracks ? n.c : 0;
+    int64_t running = shape->tracks ? n.c : 0, addend = shape->adds ? n.width : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_softmax] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_softmax_grad] = {{REAL(n.width), REAL(n.width)}, {REAL(n.width)}, false},
@@ -237,6 +237,14 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
         [WEIR__OP_batch_norm_sums] = {{REAL(n.width), REAL(n.width), WIDE(n.c), WIDE(n.c)},
                                       {WIDE(n.c), WIDE(n.c)},
                                       false},
+        [WEIR__OP_batch_norm_act] = {{REAL(n.width), SHARED(affine), SHARED(affine),
+                                      SHARED(running), SHARED(running), REAL(addend)},
+                                     {REAL(n.width), WIDE(n.c), WIDE(n.c)},
+                                     false},
+        [WEIR__OP_batch_norm_act_sums] = {{REAL(n.width), REAL(n.width), REAL(n.width), WIDE(n.c),
+                                           WIDE(n.c)},
+                                          {REAL(n.width), WIDE(n.c), WIDE(n.c)},
+                                          false},
         [WEIR__OP_batch_norm_grad_input] = {{REAL(n.width), REAL(n.width), WIDE(n.c), WIDE(n.c),
                                              WIDE(n.c), WIDE(n.c), SHARED(affine)},
                                             {REAL(n.width)},

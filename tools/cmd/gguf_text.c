@@ -31,7 +31,7 @@ static int refuse(const struct gguf_words *w, const char *why) {
 }
 
 /* NULL where there is no such file. */
-static int read_json(const struct gguf_words *w, const char *name, json_t **root) {
+static int read_json(const struct gguf_words *w, const char *name, size_t flags, json_t **root) {
     char path[PATH_MAX], shown[96];
     struct stat facts;
     struct weir__bytes bytes = {0};
@@ -41,7 +41,7 @@ static int read_json(const struct gguf_words *w, const char *name, json_t **root
         return WEIR_OK;
     int status = weir__file_read(w->io, path, FILE_BYTES_MAX, &bytes);
     if (status != WEIR_OK) return status;
-    *root = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES, NULL);
+    *root = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES | flags, NULL);
     weir__bytes_release(w->io->allocator, &bytes);
     if (json_is_object(*root)) return WEIR_OK;
     return weir__fail(w->io->error, WEIR_ERR_FORMAT, "%s: is not an object in JSON",
@@ -240,9 +240,11 @@ static int put_template(const struct gguf_words *w) {
 
 static int put_all(struct gguf_words *w, uint32_t vocabulary) {
     char shown[96];
-    int status = read_json(w, "tokenizer.json", &w->tokenizer);
+    int status = read_json(w, "tokenizer.json", 0, &w->tokenizer);
     if (status != WEIR_OK) return status;
-    if ((status = read_json(w, "tokenizer_config.json", &w->config)) != WEIR_OK) return status;
+    /* model_max_length may be 10^30 */
+    status = read_json(w, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &w->config);
+    if (status != WEIR_OK) return status;
     if (tokenizer_size(w->text.tokenizer) > vocabulary)
         return weir__fail(
             w->io->error, WEIR_ERR_CONFIG,

@@ -77,7 +77,9 @@ static int judge_config(const struct weir__io *io, const char *path,
                         const struct weir__bytes *bytes, const struct chat_template **found) {
     char shown[96];
     json_error_t error;
-    json_t *root = json_loadb(bytes->data, bytes->count, JSON_REJECT_DUPLICATES, &error);
+    /* model_max_length may be 10^30 */
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL;
+    json_t *root = json_loadb(bytes->data, bytes->count, flags, &error);
     if (!json_is_object(root)) {
         json_decref(root);
         return weir__fail(io->error, WEIR_ERR_FORMAT, "%s: is not an object in JSON",

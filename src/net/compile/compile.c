@@ -202,7 +202,11 @@ static int build_stage(struct weir__network *network, uint32_t index,
     stage->graph.pool = &network->pool;
     stage->graph.layered = options->layered;
     stage->graph.by_tokens = options->sequences > 0;
-    stage->graph.fuses_sums = options->backends != NULL && options->backends[index]->fuses_sums;
+    const struct weir__backend *backend =
+        options->backends == NULL ? NULL : options->backends[index];
+    stage->graph.fuses_sums = backend != NULL && backend->fuses_sums;
+    stage->graph.fuses_batch_norms =
+        backend == NULL || backend->kernel(WEIR__OP_batch_norm_act, network->dtype) != NULL;
     stage->parameter_first = network->parameter_count;
     struct weir_value *x = build_input(&builder, options);
     for (uint32_t i = 0; i < stage->layer_count && x != NULL; i++)

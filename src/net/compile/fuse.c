@@ -82,6 +82,57 @@ static uint32_t norm_act(const struct weir__graph *graph, struct weir__node *nod
     return dropout != NULL ? 2 : 1;
 }
 
+static bool reads_between(const struct weir__graph *graph, const struct weir__node *part,
+                          const struct weir__node *node) {
+    for (uint32_t k = 0; k < part->in_count; k++)
+        if (part->in[k] != NULL && read_between(graph, part->id, node->id, part->in[k]))
+            return true;
+    return false;
+}
+
+/** The batch norm that makes `node`'s input k and ends there, perhaps with a sum. */
+static struct weir__node *batch_norm_part(const struct weir__graph *graph,
+                                          const struct weir__node *node, uint32_t k) {
+    struct weir__node *part = sole_part(graph, node->in[k], WEIR__OP_batch_norm);
+    if (part == NULL && node->op == WEIR__OP_relu) {
+        part = sole_part(graph, node->in[k], WEIR__OP_batch_norm_act);
+        if (part != NULL && part->shape.activates) part = NULL;
+    }
+    return part == NULL || reads_between(graph, part, node) ? NULL : part;
+}
+
+/** batch_norm(x) + addend, or relu of a batch norm or of such a sum. The parts may be layers of
+ * their own, as norm_act's. */
+static uint32_t batch_norm_act(const struct weir__graph *graph, struct weir__node *node) {
+    enum { ADDEND = 5 };
+    bool adds = node->op == WEIR__OP_add;
+    if (!graph->fuses_batch_norms || (!adds && node->op != WEIR__OP_relu)) return 0;
+    struct weir__node *norm = batch_norm_part(graph, node, 0);
+    struct weir_value *addend = adds ? node->in[1] : NULL;
+    if (adds && norm == NULL) {
+        norm = batch_norm_part(graph, node, 1);
+        addend = node->in[0];
+    }
+    if (norm == NULL) return 0;
+    if (norm->in_count > ADDEND) addend = norm->in[ADDEND];
+    assert(node->in_capacity > ADDEND && node->out_capacity >= norm->out_count);
+    for (uint32_t k = 0; k < ADDEND; k++) node->in[k] = norm->in[k];
+    if (addend != NULL) node->in[ADDEND] = addend;
+    node->in_count = addend != NULL ? ADDEND + 1 : ADDEND;
+    for (uint32_t k = 1; k < norm->out_count; k++) {
+        node->out[k] = norm->out[k];
+        node->out[k]->producer = node;
+    }
+    node->out_count = norm->out_count;
+    node->op = WEIR__OP_batch_norm_act;
+    node->shape = norm->shape;
+    node->shape.op = node->op;
+    node->shape.adds = addend != NULL;
+    node->shape.activates = !adds;
+    norm->dead = true;
+    return 1;
+}
+
 /* ---- where the back end fuses sums ---- */
 
 /** A product whose bias `node` can add to its input k: of the same layer, with one reader, and with
@@ -153,8 +204,8 @@ static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__nod
 
 /** Returns how many nodes it removed. */
 typedef uint32_t pattern_fn(const struct weir__graph *graph, struct weir__node *node);
-static pattern_fn *const patterns[] = {dropout_add, norm_act, bias_gelu, bias_dropout_add,
-                                       add_layer_norm};
+static pattern_fn *const patterns[] = {dropout_add, norm_act,         batch_norm_act,
+                                       bias_gelu,   bias_dropout_add, add_layer_norm};
 
 uint32_t weir__fuse(struct weir__graph *graph) {
     uint32_t removed = 0;

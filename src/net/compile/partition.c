@@ -49,7 +49,12 @@ static int divide(const struct weir_model *model, enum weir_dtype dtype, uint32_
     int status = weir_model_infer(model, dtype, facts, faults);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < layers; i++) costs[i] = (double)facts[i].flops;
-    return weir__block_partition(model->allocator, costs, layers, stages, sizes);
+    struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;
+    cut.allocator = model->allocator;
+    cut.weights = costs;
+    cut.count = layers;
+    cut.parts = stages;
+    return weir_partition(&cut, sizes, NULL);
 }
 
 static int automatic(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,

@@ -373,16 +373,18 @@ static uint32_t unit_bytes(const struct weir_value *value, int64_t units) {
     return (uint32_t)(bytes / (size_t)units);
 }
 
-/** A product by a kernel without state is for any number of rows. */
-static bool takes_fewer_rows(const struct weir__node_call *call) {
-    return call->shape.op == WEIR__OP_linear && call->kernel->prepare == NULL;
+/** A product by a kernel without state is for any number of rows; a GPU's wants them aligned. */
+static bool takes_fewer_rows(const struct planner *planner, const struct weir__node_call *call) {
+    bool on_gpu = planner->options->backend->on_gpu;
+    return call->shape.op == WEIR__OP_linear && call->kernel->prepare == NULL && !on_gpu;
 }
 
 /** Settles how a call may be shared, and whether it may do without some rows. */
-static void plan_units(const struct weir__node *node, struct weir__planned_call *call) {
+static void plan_units(const struct planner *planner, const struct weir__node *node,
+                       struct weir__planned_call *call) {
     int64_t units = units_of(call->node);
     call->units = units * call->node->shape.rows;
-    if (units == 0 && call->to_output && takes_fewer_rows(call->node)) units = 1;
+    if (units == 0 && call->to_output && takes_fewer_rows(planner, call->node)) units = 1;
     if (call->to_output) call->row_units = (uint32_t)units;
     for (uint32_t k = 0; k < node->in_count; k++) call->in_unit[k] = unit_bytes(node->in[k], units);
     for (uint32_t k = 0; k < node->out_count; k++)
@@ -417,7 +419,7 @@ static int plan_workspace(struct planner *planner, enum weir__program_kind kind,
             call->out[k] = locate(planner, is_wanted(planner, node, k, kind) ? node->out[k] : NULL);
         call->workspace =
             (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[scratch[i]].offset};
-        plan_units(node, call);
+        plan_units(planner, node, call);
     }
     return WEIR_OK;
 }

@@ -8,6 +8,9 @@
  * Moments take one pass over memory. A tile is read from the first cache twice, as distances from
  * the channel's first number, the base: for its mean, then for what is left around that and its
  * squares. So digits are lost neither to a mean far from 0 nor to a difference of large squares.
+ *
+ * What follows the norm is done while its numbers are in registers, and what comes before its
+ * gradient while that is summed: by the parts' formulas.
  */
 #include "net/cpu/vector.h"
 #include "net/cpu/vector_calls.h"
@@ -64,6 +67,7 @@ struct batch_job {
     struct batch_walk walk;
     struct batch_tables tables;
     const number *x, *dy;
+    const number *addend, *y; /**< what is added; of a ReLU's gradient */
     number *to;
 };
 
@@ -188,9 +192,45 @@ VECTOR_INLINE vfloat scaled(const struct batch_job *job, int64_t at, int64_t cha
                  v_load_some(tables->first + channel, lanes));
 }
 
+/* As a sum, then a ReLU, would store what they are given. */
+VECTOR_INLINE vfloat summed(const struct batch_job *job, int64_t at, int64_t channel,
+                            int64_t lanes) {
+    return v_as_stored(scaled(job, at, channel, lanes)) + v_load_some(job->addend + at, lanes);
+}
+
+VECTOR_INLINE vfloat activated(vfloat x) {
+    x = v_as_stored(x);
+    return v_select(x <= v_all(0), v_all(0), x);
+}
+
+VECTOR_INLINE vfloat scaled_activated(const struct batch_job *job, int64_t at, int64_t channel,
+                                      int64_t lanes) {
+    return activated(scaled(job, at, channel, lanes));
+}
+
+VECTOR_INLINE vfloat summed_activated(const struct batch_job *job, int64_t at, int64_t channel,
+                                      int64_t lanes) {
+    return activated(summed(job, at, channel, lanes));
+}
+
 static void scale_part(void *context, uint32_t part, uint32_t member) {
     (void)member;
     walk_pixels(context, part, scaled);
+}
+
+static void sum_part(void *context, uint32_t part, uint32_t member) {
+    (void)member;
+    walk_pixels(context, part, summed);
+}
+
+static void activate_part(void *context, uint32_t part, uint32_t member) {
+    (void)member;
+    walk_pixels(context, part, scaled_activated);
+}
+
+static void sum_and_activate_part(void *context, uint32_t part, uint32_t member) {
+    (void)member;
+    walk_pixels(context, part, summed_activated);
 }
 
 static void share_pixels(struct batch_job *job, weir__team_fn *run) {
@@ -204,7 +244,8 @@ static struct batch_job job_of(const struct weir__op_call *call) {
     return job;
 }
 
-int VECTOR(batch_norm)(const struct weir__op_call *call) {
+/** `addend` is NULL for a `run` that adds nothing. */
+static int forward(const struct weir__op_call *call, weir__team_fn *run, const number *addend) {
     const struct weir__op_shape *shape = call->shape;
     struct batch_job job = job_of(call);
     bool running = call->infer && shape->tracks;
@@ -216,6 +257,7 @@ int VECTOR(batch_norm)(const struct weir__op_call *call) {
     int status = running ? WEIR_OK : weir__check_batch(call);
     if (status != WEIR_OK) return status;
     job.x = call->in[0];
+    job.addend = addend;
     job.to = call->out[0];
     if (!running) find_moments(&job, mean, variance);
     for (int64_t c = 0; c < job.walk.channels; c++) {
@@ -226,14 +268,24 @@ int VECTOR(batch_norm)(const struct weir__op_call *call) {
         if (weight != NULL) job.tables.factor[c] *= weight[c];
         job.tables.first[c] = bias != NULL ? bias[c] : 0;
     }
-    share_pixels(&job, scale_part);
+    share_pixels(&job, run);
     return WEIR_OK;
+}
+
+int VECTOR(batch_norm)(const struct weir__op_call *call) {
+    return forward(call, scale_part, NULL);
+}
+
+int VECTOR(batch_norm_act)(const struct weir__op_call *call) {
+    assert(call->shape->adds || call->shape->activates);
+    if (!call->shape->adds) return forward(call, activate_part, NULL);
+    return forward(call, call->shape->activates ? sum_and_activate_part : sum_part, call->in[5]);
 }
 
 /* ---- backward ---- */
 
-VECTOR_INLINE void tile_sums(const struct batch_job *job, const struct batch_tile *tile,
-                             double *sums) {
+VECTOR_INLINE void add_tile(const struct batch_job *job, const struct batch_tile *tile,
+                            double *sums, bool activates) {
     const struct batch_tables *tables = &job->tables;
     int64_t channels = job->walk.channels, at = tile->first * channels + tile->channel;
     vfloat middle = v_load_some(tables->middle + tile->channel, tile->lanes);
@@ -242,6 +294,10 @@ VECTOR_INLINE void tile_sums(const struct batch_job *job, const struct batch_til
     for (int64_t p = 0; p < tile->count; p++, at += channels) {
         vfloat dy = v_load_some(job->dy + at, tile->lanes);
         vfloat x = v_load_some(job->x + at, tile->lanes) - middle;
+        if (activates) {
+            dy = v_select(v_load_some(job->y + at, tile->lanes) <= v_all(0), v_all(0), dy);
+            v_store_some(job->to + at, dy, tile->lanes);
+        }
         sum += dy;
         product = v_fma(dy, x * factor, product);
     }
@@ -249,28 +305,55 @@ VECTOR_INLINE void tile_sums(const struct batch_job *job, const struct batch_til
     add_lanes(sums + channels + tile->channel, product, tile->lanes);
 }
 
+VECTOR_INLINE void tile_sums(const struct batch_job *job, const struct batch_tile *tile,
+                             double *sums) {
+    add_tile(job, tile, sums, false);
+}
+
+VECTOR_INLINE void tile_act_sums(const struct batch_job *job, const struct batch_tile *tile,
+                                 double *sums) {
+    add_tile(job, tile, sums, true);
+}
+
 static void sums_part(void *context, uint32_t part, uint32_t member) {
     (void)member;
     walk_tiles(context, part, tile_sums);
 }
 
-static struct batch_job gradient_job(const struct weir__op_call *call) {
+static void act_sums_part(void *context, uint32_t part, uint32_t member) {
+    (void)member;
+    walk_tiles(context, part, tile_act_sums);
+}
+
+/** x, mean and variance stand from input `first` on. */
+static struct batch_job gradient_job(const struct weir__op_call *call, uint32_t first) {
     struct batch_job job = job_of(call);
-    const double *mean = call->in[2], *variance = call->in[3];
+    const double *mean = call->in[first + 1], *variance = call->in[first + 2];
     job.dy = call->in[0];
-    job.x = call->in[1];
+    job.x = call->in[first];
     for (int64_t c = 0; c < job.walk.channels; c++) set_factors(&job, c, mean[c], variance[c]);
     return job;
 }
 
-int VECTOR(batch_norm_sums)(const struct weir__op_call *call) {
-    struct batch_job job = gradient_job(call);
-    size_t channels = (size_t)job.walk.channels;
-    share_pixels(&job, sums_part);
-    fold_parts(&job);
-    memcpy(call->out[0], job.tables.sums, channels * sizeof(double));
-    memcpy(call->out[1], job.tables.sums + channels, channels * sizeof(double));
+static int add_up(struct batch_job *job, weir__team_fn *run, double *sum, double *product) {
+    size_t channels = (size_t)job->walk.channels;
+    share_pixels(job, run);
+    fold_parts(job);
+    memcpy(sum, job->tables.sums, channels * sizeof(double));
+    memcpy(product, job->tables.sums + channels, channels * sizeof(double));
     return WEIR_OK;
+}
+
+int VECTOR(batch_norm_sums)(const struct weir__op_call *call) {
+    struct batch_job job = gradient_job(call, 1);
+    return add_up(&job, sums_part, call->out[0], call->out[1]);
+}
+
+int VECTOR(batch_norm_act_sums)(const struct weir__op_call *call) {
+    struct batch_job job = gradient_job(call, 2);
+    job.y = call->in[1];
+    job.to = call->out[0];
+    return add_up(&job, act_sums_part, call->out[1], call->out[2]);
 }
 
 /** (dy - first - normal * second) * factor * weight; `sums` hold the last two factors' product. */
@@ -291,7 +374,7 @@ static void slope_part(void *context, uint32_t part, uint32_t member) {
 }
 
 int VECTOR(batch_norm_grad_input)(const struct weir__op_call *call) {
-    struct batch_job job = gradient_job(call);
+    struct batch_job job = gradient_job(call, 1);
     const double *sum = call->in[4], *product = call->in[5];
     const float *weight = call->shape->has_bias ? call->in[6] : NULL;
     float *scale = (float *)job.tables.sums;

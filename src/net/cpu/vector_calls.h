@@ -121,7 +121,9 @@ int VECTOR(instance_norm_act_grad)(const struct weir__op_call *call);
 /* vector_batch_norm.c; the last two are the reference's, of doubles and F32 */
 int VECTOR(batch_norm)(const struct weir__op_call *call);
 int VECTOR(measure_batch_norm)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(batch_norm_act)(const struct weir__op_call *call);
 int VECTOR(batch_norm_sums)(const struct weir__op_call *call);
+int VECTOR(batch_norm_act_sums)(const struct weir__op_call *call);
 int VECTOR(batch_norm_grad_input)(const struct weir__op_call *call);
 int VECTOR(batch_norm_grad_weight)(const struct weir__op_call *call);
 int VECTOR(batch_norm_statistics)(const struct weir__op_call *call);

@@ -99,36 +99,84 @@ struct weir_value *weir_batch_norm2d(struct weir_builder *builder, struct weir_v
     return channel_numbers(builder, node) == NULL ? NULL : y;
 }
 
-static void gradient(struct weir_builder *builder, const struct weir__node *node,
-                     struct weir_value *dy) {
-    struct weir_value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
-    struct weir_value *mean = node->out[1], *variance = node->out[2];
-    if (weir__wants_grad(node->in[3])) {
-        struct weir__node *moments =
-            WEIR__EMIT_LIKE(builder, batch_norm_statistics, node, mean, variance, node->in[3]);
-        weir__output_moments(builder, moments, node->in[3],
-                             weir__moment_numbers(node->shape.width));
-    }
-    bool learns = weir__wants_grad(weight) || weir__wants_grad(bias);
-    if (!learns && !weir__wants_grad(x)) return;
-    struct weir__node *sums =
-        WEIR__EMIT_LIKE(builder, batch_norm_sums, node, dy, x, mean, variance);
+/* ---- backward ---- */
+
+static void add_moments(struct weir_builder *builder, const struct weir__node *node) {
+    if (!weir__wants_grad(node->in[3])) return;
+    struct weir__node *moments = WEIR__EMIT_LIKE(builder, batch_norm_statistics, node, node->out[1],
+                                                 node->out[2], node->in[3]);
+    weir__output_moments(builder, moments, node->in[3], weir__moment_numbers(node->shape.width));
+}
+
+static bool learns(const struct weir__node *node) {
+    return weir__wants_grad(node->in[1]) || weir__wants_grad(node->in[2]);
+}
+
+static bool is_differentiated(const struct weir__node *node) {
+    return learns(node) || weir__wants_grad(node->in[0]);
+}
+
+/** From `dy`, what has come to the norm, and the node of its sums. */
+static void contribute(struct weir_builder *builder, const struct weir__node *node,
+                       struct weir_value *dy, struct weir__node *sums) {
     if (sums == NULL) return;
+    struct weir_value *x = node->in[0], *weight = node->in[1];
     struct weir_value *sum = channel_numbers(builder, sums);
     struct weir_value *product = channel_numbers(builder, sums);
     if (weir__wants_grad(x)) {
-        struct weir__node *dx = WEIR__EMIT_LIKE(builder, batch_norm_grad_input, node, dy, x, mean,
-                                                variance, sum, product, weight);
+        struct weir__node *dx =
+            WEIR__EMIT_LIKE(builder, batch_norm_grad_input, node, dy, x, node->out[1], node->out[2],
+                            sum, product, weight);
         weir__contribute(builder, x, weir__output_like(builder, dx, x));
     }
-    if (!learns) return;
+    if (!learns(node)) return;
     struct weir__node *dw = WEIR__EMIT_LIKE(builder, batch_norm_grad_weight, node, sum, product);
     weir__output_accumulator(builder, dw, weight);
-    weir__output_accumulator(builder, dw, bias);
+    weir__output_accumulator(builder, dw, node->in[2]);
+}
+
+static void contribute_plain(struct weir_builder *builder, const struct weir__node *node,
+                             struct weir_value *dy) {
+    if (!is_differentiated(node)) return;
+    contribute(builder, node, dy,
+               WEIR__EMIT_LIKE(builder, batch_norm_sums, node, dy, node->in[0], node->out[1],
+                               node->out[2]));
+}
+
+static void gradient(struct weir_builder *builder, const struct weir__node *node,
+                     struct weir_value *dy) {
+    add_moments(builder, node);
+    contribute_plain(builder, node, dy);
+}
+
+/** A sum's gradient is its terms'; the ReLU's is made with the norm's sums. */
+static void act_gradient(struct weir_builder *builder, const struct weir__node *node,
+                         struct weir_value *dy) {
+    struct weir__node *sums = NULL;
+    struct weir_value *y = node->out[0];
+    add_moments(builder, node);
+    if (node->shape.activates) {
+        sums = WEIR__EMIT_LIKE(builder, batch_norm_act_sums, node, dy, y, node->in[0], node->out[1],
+                               node->out[2]);
+        dy = weir__output_like(builder, sums, y);
+    }
+    if (node->shape.adds) weir__contribute(builder, node->in[5], dy);
+    if (node->shape.activates)
+        contribute(builder, node, dy, sums);
+    else
+        contribute_plain(builder, node, dy);
 }
 
 static double cost(const struct weir__node *node) {
     return 8.0 * (double)node->shape.tokens * (double)node->shape.width;
 }
 
+static double act_cost(const struct weir__node *node) {
+    double numbers = (double)node->shape.tokens * (double)node->shape.width;
+    return cost(node) + numbers * (double)(node->shape.adds + node->shape.activates);
+}
+
 const struct weir__op_rule weir__rule_batch_norm = {.gradient = gradient, .cost = cost};
+/* Bits 0 and 5: x and the addend. */
+const struct weir__op_rule weir__rule_batch_norm_act = {
+    .gradient = act_gradient, .cost = act_cost, .in_place = 1 | 1 << 5};

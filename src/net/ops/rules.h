@@ -46,6 +46,7 @@ extern const struct weir__op_rule weir__rule_bias_add;
 extern const struct weir__op_rule weir__rule_instance_norm;
 extern const struct weir__op_rule weir__rule_instance_norm_act;
 extern const struct weir__op_rule weir__rule_batch_norm;
+extern const struct weir__op_rule weir__rule_batch_norm_act;
 extern const struct weir__op_rule weir__rule_max_pool2d;
 extern const struct weir__op_rule weir__rule_avg_pool2d;
 extern const struct weir__op_rule weir__rule_upsample;
