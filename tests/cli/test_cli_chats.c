@@ -58,8 +58,8 @@ static void make_chats(const char *folder, const char *name, int count) {
 #define TEMPLATE "--template qwen3 "
 #define RUN "--context 96 --bind none "
 #define TRAIN                                                                                      \
-    "train --model model --load model --plan given --threads-per-stage 1 " RUN                     \
-    "--warmup 0 --lr-schedule constant "
+    "train --model model --load model --plan given --stages 1 --chunks 2 --threads-per-stage "     \
+    "1 " RUN "--warmup 0 --lr-schedule constant "
 
 static double loss_of(const char *folder, const char *options, json_t **summary) {
     char path[512];
@@ -172,7 +172,7 @@ static void test_text_is_read_by_the_tokenizer(void) {
     CLI_CODE_IN(folder, &run, 0,
                 "train --model model --plan given --threads-per-stage 1 " RUN
                 "--warmup 0 --lr-schedule constant --data text --batch 4 --steps 4 --sample 0 "
-                "--resume half --stages 2");
+                "--resume half --stages 2 --chunks 2");
     EXPECT(cli_do(folder, "cmp saved half"));
 }
 
