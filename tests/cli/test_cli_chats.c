@@ -2,7 +2,7 @@
 /*
  * Goal: a model's folder is trained and judged on text by its tokenizer and on conversations by its
  * chat template, of which replies alone are learnt; what cannot be is refused. Method: the
- * installed command on a small folder made up here. That rows are right is test_documents.c's and
+ * installed command on a small folder made up here. That rows are right is test_word_rows.c's and
  * test_conversations.c's, and that the page does what it says is here, too.
  */
 #include "cli/cli.h"
@@ -41,7 +41,7 @@ static const char *make_folder(void) {
     return folder;
 }
 
-/* Questions of random numbers, and always the same answer. */
+/* Questions of many numbers, and always the same answer. */
 static void make_chats(const char *folder, const char *name, int count) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -51,15 +51,15 @@ static void make_chats(const char *folder, const char *name, int count) {
         fprintf(file,
                 "{\"messages\": [{\"role\": \"user\", \"content\": \"what is %d%s\"}, "
                 "{\"role\": \"assistant\", \"content\": \"a number\"}]}\n",
-                (int)test_random_below(1000000), i % 3 == 0 ? " and no more than that" : "");
+                i * 7919 % 1000000, i % 3 == 0 ? " and no more than that" : "");
     EXPECT(fclose(file) == 0);
 }
 
-#define TEMPLATE "--template qwen2.5 "
-#define RUN "--context 224 --bind none "
+#define TEMPLATE "--template qwen3 "
+#define RUN "--context 96 --bind none "
 #define TRAIN                                                                                      \
-    "train --model model --load model --plan given --threads-per-stage 1 " RUN                     \
-    "--warmup 0 --lr-schedule constant "
+    "train --model model --load model --plan given --stages 1 --chunks 2 --threads-per-stage "     \
+    "1 " RUN "--warmup 0 --lr-schedule constant "
 
 static double loss_of(const char *folder, const char *options, json_t **summary) {
     char path[512];
@@ -86,15 +86,15 @@ static void test_replies_are_learnt_and_nothing_else(void) {
     CLI_CODE_IN(folder, &run, 0,
                 TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 --no-pack "
                                "--sample 0 --save-weights w.safetensors");
-    EXPECT_CONTAINS(run.output, "40 conversations by the template qwen2.5");
-    EXPECT_CONTAINS(run.output, "36 to train on, 4 held out");
+    EXPECT_CONTAINS(run.output, "40 conversations by the template qwen3");
+    EXPECT_CONTAINS(run.output, "rows of 96, ");
     EXPECT_CONTAINS(run.output, "perplexity 1.");
     double after =
         loss_of(folder, "--model model --load w.safetensors --data test.jsonl " TEMPLATE, &summary);
     EXPECT(after < 0.2);
-    /* the tokens of "a number" and the one behind: the same in each reply */
+    /* the same tokens in each reply, and the one behind; the template has a thought before them */
     char path[512];
-    write_file(folder, "reply", "a number<|im_end|>");
+    write_file(folder, "reply", "<think>\n\n</think>\n\na number<|im_end|>");
     CLI_CODE_IN(folder, &run, 0, "tokenize --model model --file reply > ids");
     snprintf(path, sizeof path, "%s/ids", folder);
     size_t bytes = 0, lines = 0;
@@ -156,10 +156,12 @@ static void test_the_loss_is_weighted_over_the_mini_batch(void) {
     double loss = LOSS("--batch 1");
     EXPECT_NEAR(LOSS("--batch 5 --chunks 2"), loss, 1e-6 * loss);
     EXPECT_NEAR(LOSS("--batch 32 --chunks 4 --stages 2"), loss, 1e-6 * loss);
+    EXPECT_NEAR(LOSS("--no-pack --batch 5 --chunks 2"), loss, 1e-6 * loss);
     /* the first update is of the same rows, before anything is learnt */
     CLI_CODE_IN(folder, &run, 0,
-                TRAIN TEMPLATE "--data chats.jsonl --eval-data chats.jsonl --batch 13 --chunks 4 "
-                               "--steps 1 --eval-batches 1 --sample 0 --json all");
+                TRAIN TEMPLATE
+                "--data chats.jsonl --eval-data chats.jsonl --no-pack --batch 13 --chunks 4 "
+                "--steps 1 --eval-batches 1 --sample 0 --json all");
     EXPECT_NEAR(cli_loss_of_line(folder, "all", 0), loss, 1e-6 * loss);
 #define STEPS TRAIN TEMPLATE "--data chats.jsonl --steps 3 --lr 0.01 --eval-batches 1 --sample 0 "
     CLI_CODE_IN(folder, &run, 0, STEPS "--batch 4 --json whole");
@@ -200,7 +202,7 @@ static void test_text_is_read_by_the_tokenizer(void) {
     CLI_CODE_IN(folder, &run, 0,
                 "train --model model --plan given --threads-per-stage 1 " RUN
                 "--warmup 0 --lr-schedule constant --data text --batch 4 --steps 4 --sample 0 "
-                "--resume half --stages 2");
+                "--resume half --stages 2 --chunks 2");
     EXPECT(cli_do(folder, "cmp saved half"));
 }
 
@@ -208,9 +210,9 @@ static void test_samples_answer_a_question(void) {
     const char *folder = make_folder();
     make_chats(folder, "chats.jsonl", 40);
     CLI_CODE_IN(folder, &run, 0,
-                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 60 --lr 0.02 --sample 12 "
+                TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 80 --lr 0.02 --sample 16 "
                                "--sample-prompt 'what is 5'");
-    EXPECT_CONTAINS(run.output, "user\nwhat is 5\nassistant\na number\n");
+    EXPECT_CONTAINS(run.output, "user\nwhat is 5\nassistant\n<think>\n\n</think>\n\na number\n");
     CLI_CODE_IN(folder, &run, 0,
                 TRAIN TEMPLATE "--data chats.jsonl --batch 8 --steps 1 --lr 0 --sample 2");
     EXPECT_CONTAINS(run.output, "user\nwhat is "); /* one that is held out */

@@ -23,14 +23,16 @@ static void open_words(void) {
 }
 
 static void use(const struct weir__io *io, struct weir__documents *documents) {
-    int64_t input[CONTEXT], target[CONTEXT];
-    FUZZ_CHECK(weir__documents_plan(io, documents, CONTEXT) == WEIR_OK);
+    const struct weir__documents_plan plan = {.context = CONTEXT, .packed = true};
+    int64_t input[2 * CONTEXT], target[CONTEXT];
+    FUZZ_CHECK(weir__documents_plan(io, documents, &plan) == WEIR_OK);
     for (uint64_t row = 0; row < documents->row_count; row++) {
         weir__documents_read(documents, row, CONTEXT, IGNORED, input, target);
         for (int i = 0; i < CONTEXT; i++) {
             FUZZ_CHECK(input[i] >= 0 && input[i] < tokenizer_size(words.tokenizer));
-            FUZZ_CHECK(target[i] == IGNORED || i + 1 == CONTEXT || target[i] == input[i + 1] ||
-                       input[i + 1] == 0);
+            FUZZ_CHECK(input[CONTEXT + i] >= 0 && input[CONTEXT + i] <= i);
+            bool last = i + 1 == CONTEXT || input[CONTEXT + i + 1] == i + 1;
+            FUZZ_CHECK(target[i] == IGNORED || last || target[i] == input[i + 1]);
         }
     }
     FUZZ_CHECK(weir__documents_largest(documents) < tokenizer_size(words.tokenizer));

@@ -289,8 +289,8 @@ static int build_decoder(const struct model_options *options, const struct args 
     struct weir_decoder_options decoder;
     int status = decoder_config_read(options->model, &decoder, &most, faults);
     if (status != WEIR_OK) return status;
-    decoder.context = options->context;
     decoder.packed = data != NULL && data->packed;
+    decoder.context = options->context;
     if (decoder.context > most && !args_given(args, "context")) decoder.context = most;
     if (decoder.context > most) {
         weir_faults_add(faults,

@@ -28,7 +28,7 @@ struct model_options {
 /** What the data say of a row, where there are data: their shape rules. */
 struct model_data {
     const struct weir_tensor *input, *target; /**< NULL: unknown */
-    bool packed; /**< rows are of several documents: a decoder is packed */
+    bool packed; /**< rows hold several documents, as far as the model can take them */
 };
 
 /** The section's options; its values are a struct model_options. */

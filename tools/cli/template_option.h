@@ -15,4 +15,12 @@
             .fallback = "auto", .choices = model_text_templates                                    \
     }
 
+/** --no-pack, where conversations become rows. `place`: of its bool. */
+#define NO_PACK_OPTION(place)                                                                      \
+    {                                                                                              \
+        "no-pack", ARG_FLAG, (place),                                                              \
+            "each conversation has a row of its own, which is filled up; by default several "      \
+            "share one, of which none sees another, where all workers are CPUs"                    \
+    }
+
 #endif

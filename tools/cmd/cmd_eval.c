@@ -85,7 +85,9 @@ static int run(struct eval *e) {
 }
 
 int cmd_eval(int argc, char **argv) {
-    static const struct arg_option own[] = {TEMPLATE_OPTION(offsetof(struct forward_values, form))};
+    static const struct arg_option own[] = {
+        TEMPLATE_OPTION(offsetof(struct forward_values, form)),
+        NO_PACK_OPTION(offsetof(struct forward_values, no_pack))};
     const struct arg_section sections[] = {
         {"Evaluation", forward_option_list, forward_option_count, 0},
         {"Text", own, sizeof own / sizeof own[0], 0},

@@ -23,9 +23,7 @@ static const struct arg_option run_options[] = {
      "what is held out; default: what names mark (test, val), else a tenth of --data",
      .value = "PATH..."},
     TEMPLATE_OPTION(AT(form)),
-    {"no-pack", ARG_FLAG, AT(no_pack),
-     "a row for each conversation, and the rest of it padding; else conversations share rows, "
-     "without seeing each other, where all workers are CPUs"},
+    NO_PACK_OPTION(AT(no_pack)),
     {"steps", ARG_U64, AT(steps), "in all, counted from the very beginning", .value = "N",
      .fallback = "400", .unit = "updates"},
     {"epochs", ARG_REAL, AT(epochs), "passes over the data, instead of --steps", .value = "X",

@@ -78,14 +78,14 @@ static int open_data(struct forward *f) {
 static int build_model(struct forward *f, const struct args *args) {
     struct forward_values *values = f->values;
     struct weir_tensor input, target;
-    struct model_data data = {0};
+    struct model_data data = {.packed = task_packs(&f->task, &values->pipe.device, values->no_pack)};
     int status = values->load != NULL && access(values->load, R_OK) == 0
                      ? gpt_file_fill(values->load, args, &values->model, f->faults)
                      : WEIR_OK;
     if (status != WEIR_OK) return status;
     if (f->task.dataset != NULL && weir__dataset_kind(f->task.dataset) == WEIR__DATA_ARRAYS) {
         weir__dataset_sample(f->task.dataset, &input, &target);
-        data = (struct model_data){.input = &input, .target = f->task.predicts ? NULL : &target};
+        data = (struct model_data){&input, f->task.predicts ? NULL : &target, false};
     }
     return model_options_build(&values->model, args, &data, f->faults, &f->model);
 }

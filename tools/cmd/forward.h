@@ -17,6 +17,7 @@ struct forward_values {
     uint32_t batch;
     struct ranks_times times;
     uint32_t form; /**< --template, of eval */
+    bool no_pack;  /**< likewise */
 };
 
 /** What runs through which weights, and the summary for programs; the model's options and the

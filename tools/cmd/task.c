@@ -79,6 +79,13 @@ int task_open_data(struct task *task, const struct task_text *text,
     return status;
 }
 
+bool task_packs(const struct task *task, const struct arg_texts *devices, bool refused) {
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (strcmp(devices->text + devices->begin[i], "cpu") != 0) return false;
+    return !refused && task->dataset != NULL &&
+           weir__dataset_kind(task->dataset) == WEIR__DATA_CHATS;
+}
+
 /* ---- the model's side ---- */
 
 /* What goes in is F32 where the run is in BF16. */

@@ -55,6 +55,9 @@ struct task_text {
 int task_open_data(struct task *task, const struct task_text *text,
                    struct weir__dataset_options *options, struct weir_faults *faults,
                    struct weir_error *error);
+/** Whether rows shall hold several conversations: those do, unless `refused` or a worker is a GPU,
+ * whose kernels take rows whole. `devices`: --device. */
+bool task_packs(const struct task *task, const struct arg_texts *devices, bool refused);
 /** Takes the model's border, in the dtypes of steps at `dtype`. Returns its loss, or NULL. The
  * model must outlive the task. */
 const char *task_take_model(struct task *task, const struct weir_model *model,

@@ -43,21 +43,14 @@ int train_data_open(struct train *t) {
     return task_open_data(&t->task, &text, &options, t->faults, t->error);
 }
 
-/* Conversations share rows, where workers are CPUs: GPUs' kernels take rows whole. */
-static bool packs(const struct train *t) {
-    const struct arg_texts *devices = &t->values->pipe.device;
-    bool chats = t->task.dataset != NULL && weir__dataset_kind(t->task.dataset) == WEIR__DATA_CHATS;
-    for (uint32_t i = 0; i < devices->count; i++)
-        if (strcmp(devices->text + devices->begin[i], "cpu") != 0) return false;
-    return chats && !t->values->no_pack;
-}
-
 int train_data_build_model(struct train *t, const struct args *args) {
     struct weir_tensor input, target;
-    struct model_data data = {.packed = packs(t)};
+    const struct train_values *values = t->values;
+    struct model_data data = {
+        .packed = task_packs(&t->task, &values->pipe.device, values->no_pack)};
     if (t->task.dataset != NULL && weir__dataset_kind(t->task.dataset) == WEIR__DATA_ARRAYS) {
         weir__dataset_sample(t->task.dataset, &input, &target);
-        data = (struct model_data){.input = &input, .target = &target};
+        data = (struct model_data){&input, &target, false};
     }
     return model_options_build(&t->values->model, args, &data, t->faults, &t->model);
 }

@@ -348,16 +348,20 @@ static int hash_tokens(const struct weir__token_part *part, const struct weir__i
 
 /* ---- binding ---- */
 
-/* Rows of tokens; or packed ones, [2, tokens], which words and conversations fill. */
+/* Tokens, and for each where its conversation begins. */
+static bool is_packed(const struct weir_tensor *input) {
+    return input->rank == 2 && input->shape[0] == 2;
+}
+
 static bool is_token_model(const struct weir__dataset *dataset,
                            const struct weir__dataset_model *model) {
-    const struct weir_tensor *input = &model->input;
-    bool packed = input->rank == 2 && input->shape[0] == 2 && is_words(dataset);
-    if (input->dtype != WEIR_I64 || (input->rank != 1 && !packed)) return false;
-    int64_t tokens = input->shape[packed ? 1 : 0];
-    bool targets = model->target.dtype == WEIR_I64 && model->target.rank == 1 &&
-                   model->target.shape[0] == tokens;
-    return (!model->loss || targets) && tokens < UINT32_MAX;
+    struct weir_tensor input = model->input;
+    if (is_packed(&input) && dataset->kind == WEIR__DATA_CHATS) {
+        input = (struct weir_tensor){input.dtype, 1, {input.shape[1]}};
+    }
+    const struct weir_tensor *target = model->loss ? &model->target : &input;
+    return input.dtype == WEIR_I64 && target->dtype == WEIR_I64 && input.rank == 1 &&
+           target->rank == 1 && input.shape[0] == target->shape[0] && input.shape[0] < UINT32_MAX;
 }
 
 static int check_token_model(const struct weir__dataset *dataset,
@@ -447,17 +451,15 @@ static int bind_words(struct weir__dataset *dataset, const struct weir__io *io,
     const struct weir__dataset_options *given = &dataset->options;
     struct weir__word_part *parts = dataset->words;
     bool two = given->eval_path_count > 0 || parts[HELD_OUT].files.count > 0;
-    parts[TRAIN].documents.packed = parts[HELD_OUT].documents.packed = dataset->packed;
-    int status =
-        weir__word_part_bind(&parts[TRAIN], io, given->words, given->paths, given->path_count,
-                             dataset->context, dataset->vocabulary, faults);
-    int other = two ? weir__word_part_bind(&parts[HELD_OUT], io, given->words, given->eval_paths,
-                                           given->eval_path_count, dataset->context,
-                                           dataset->vocabulary, faults)
-                    : WEIR_OK;
-    if (!status && !two && !given->whole) {
-        status = weir__word_part_split(&parts[TRAIN], faults);
-    }
+    struct weir__word_rule rule = {given->words,
+                                   given->paths,
+                                   given->path_count,
+                                   dataset->vocabulary,
+                                   {dataset->context, dataset->packed, !two && !given->whole}};
+    int status = weir__word_part_bind(&parts[TRAIN], io, &rule, faults);
+    rule.paths = given->eval_paths;
+    rule.path_count = given->eval_path_count;
+    int other = two ? weir__word_part_bind(&parts[HELD_OUT], io, &rule, faults) : WEIR_OK;
     if (status || other) {
         return status ? status : other;
     }
@@ -511,7 +513,7 @@ int weir__dataset_bind(struct weir__dataset *dataset, const struct weir__io *io,
     if (status) {
         return status;
     }
-    dataset->packed = model->input.rank == 2;
+    dataset->packed = is_packed(&model->input);
     dataset->context = (uint32_t)model->input.shape[dataset->packed ? 1 : 0];
     dataset->vocabulary = model->classes;
     dataset->ignored = model->ignore_index;

@@ -123,12 +123,17 @@ struct weir__word_part {
  * are not, or all. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__word_part_open(const struct weir__io *io, const struct weir__data_paths *found,
                          enum weir__token_choice choice, struct weir__word_part *part);
+/** What documents become rows by. */
+struct weir__word_rule {
+    const struct model_text *words;
+    const char *const *paths; /**< of text */
+    uint32_t path_count;
+    int64_t vocabulary;
+    struct weir__documents_plan plan;
+};
 /** Reads and encodes everything: the files, or else the paths. */
 int weir__word_part_bind(struct weir__word_part *part, const struct weir__io *io,
-                         const struct model_text *words, const char *const *paths, uint32_t count,
-                         uint32_t context, int64_t vocabulary, struct weir_faults *faults);
-/** Holds out a tenth of its rows. */
-int weir__word_part_split(struct weir__word_part *part, struct weir_faults *faults);
+                         const struct weir__word_rule *rule, struct weir_faults *faults);
 /** Of everything that decides what is learnt. */
 uint64_t weir__word_part_hash(const struct weir__word_part *part, uint64_t hash);
 /** Accepts a zeroed one. */

@@ -41,57 +41,56 @@ static int add_chats(struct weir__word_part *part, const struct weir__io *io,
     return first;
 }
 
-static int check(const struct weir__word_part *part, const struct model_text *words,
-                 int64_t vocabulary, struct weir_faults *faults) {
+static int check(const struct weir__word_part *part, const struct weir__word_rule *rule,
+                 struct weir_faults *faults) {
     const struct weir__documents *documents = &part->documents;
     uint32_t largest = weir__documents_largest(documents);
     char shortened[96];
-    if (documents->row_count == 0 && part->files.count > 0) {
+    if (documents->passage_count == 0 && part->files.count > 0) {
         weir_faults_add(faults, "%s%s: there is no conversation: give one a line",
                         weir__path_text(part->files.list[0], shortened),
                         part->files.count > 1 ? " and others" : "");
         return WEIR_ERR_CONFIG;
     }
-    if (documents->row_count == 0) {
+    if (documents->passage_count == 0) {
         weir_faults_add(faults, "the text has %" PRIu64 " token%s, too few for a row: name more",
                         documents->token_count, weir__s(documents->token_count));
         return WEIR_ERR_CONFIG;
     }
-    if (largest < vocabulary) {
+    if (documents->passage_count == 1 && rule->plan.split) {
+        weir_faults_add(faults,
+                        "there is one %s, but one is to train on and one held out: name "
+                        "more%s, or --eval-data",
+                        part->files.count > 0 ? "conversation" : "row of the context",
+                        part->files.count > 0 ? "" : ", a smaller --context");
+        return WEIR_ERR_CONFIG;
+    }
+    if (largest < rule->vocabulary) {
         return WEIR_OK;
     }
     weir_faults_add(faults,
                     "the tokenizer gives token %" PRIu32 " of %" PRIu32
                     ", but the model's vocabulary has %" PRId64
                     ": give the folder its own tokenizer.json",
-                    largest, tokenizer_size(words->tokenizer), vocabulary);
+                    largest, tokenizer_size(rule->words->tokenizer), rule->vocabulary);
     return WEIR_ERR_CONFIG;
 }
 
 int weir__word_part_bind(struct weir__word_part *part, const struct weir__io *io,
-                         const struct model_text *words, const char *const *paths, uint32_t count,
-                         uint32_t context, int64_t vocabulary, struct weir_faults *faults) {
+                         const struct weir__word_rule *rule, struct weir_faults *faults) {
+    uint32_t context = rule->plan.context;
     int status;
     if (part->files.count > 0) {
-        status = add_chats(part, io, words, context, faults);
+        status = add_chats(part, io, rule->words, context, faults);
     } else {
-        status = weir__documents_add_text(io, words, paths, count, context, &part->documents);
+        status = weir__documents_add_text(io, rule->words, rule->paths, rule->path_count, context,
+                                          &part->documents);
         if (status) {
             return tell(faults, io, status);
         }
     }
-    status = status ? status : weir__documents_plan(io, &part->documents, context);
-    return status ? status : check(part, words, vocabulary, faults);
-}
-
-int weir__word_part_split(struct weir__word_part *part, struct weir_faults *faults) {
-    if (part->documents.row_count < 2) {
-        weir_faults_add(faults, "there is one row of the context, but one is to train on and one "
-                                "held out: name more, a smaller --context, or --eval-data");
-        return WEIR_ERR_CONFIG;
-    }
-    weir__documents_split(&part->documents);
-    return WEIR_OK;
+    status = status ? status : check(part, rule, faults);
+    return status ? status : weir__documents_plan(io, &part->documents, &rule->plan);
 }
 
 uint64_t weir__word_part_hash(const struct weir__word_part *part, uint64_t hash) {

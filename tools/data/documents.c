@@ -118,72 +118,109 @@ int weir__documents_add_text(const struct weir__io *io, const struct model_text 
 
 /* ---- rows ---- */
 
-/* Rows from which passage each has, and these in the order of rows. */
-static void share_out(struct weir__documents *documents, const uint64_t *row_of,
-                      struct weir__passage *sorted) {
-    uint64_t *first = (uint64_t *)(void *)documents->rows.data;
-    uint64_t count = documents->passage_count, rows = documents->row_count;
-    for (uint64_t i = 0; i < count; i++) first[row_of[i] + 1]++;
-    for (uint64_t r = 0; r < rows; r++) first[r + 1] += first[r];
-    for (uint64_t i = 0; i < count; i++) sorted[first[row_of[i]]++] = passages_of(documents)[i];
-    for (uint64_t r = rows; r > 0; r--) first[r] = first[r - 1];
-    first[0] = 0;
-    memcpy(documents->passages.data, sorted, count * sizeof *sorted);
+/* Those that are held out behind the others, in their order; returns how many those are. */
+static int split(const struct weir__io *io, struct weir__documents *documents, uint64_t *kept) {
+    uint64_t count = documents->passage_count, period = count < PERIOD ? count : PERIOD, at = 0;
+    struct weir__bytes moved = {0};
+    int status = WEIR_OK;
+    for (int held_out = 0; held_out < 2 && status == WEIR_OK; held_out++)
+        for (at = 0; at < count && status == WEIR_OK; at++)
+            if ((at % period == period - 1) == (held_out == 1))
+                status =
+                    append(io, &moved, &passages_of(documents)[at], sizeof(struct weir__passage));
+    *kept = count - count / period;
+    weir__bytes_release(io->allocator, &documents->passages);
+    documents->passages = moved;
+    return status;
 }
 
-static int pack(const struct weir__io *io, struct weir__documents *documents, uint32_t context) {
-    size_t count = (size_t)documents->passage_count, bytes;
+/* Passages `first` and on, `count` of them, one to a row. */
+static int plan_single(const struct weir__io *io, struct weir__documents *documents, uint64_t first,
+                       uint64_t count) {
+    int status = WEIR_OK;
+    for (uint64_t i = 0; i < count && status == WEIR_OK; i++) {
+        uint64_t passage = first + i;
+        status = append(io, &documents->rows, &passage, sizeof passage);
+    }
+    documents->row_count += count;
+    return status;
+}
+
+/* Puts the passages of a row behind each other: `ends` of a row is where its next one goes. */
+static int gather(const struct weir__io *io, struct weir__documents *documents, uint64_t first,
+                  uint64_t count, const uint64_t *row_of, uint64_t rows) {
+    struct weir__passage *passages =
+        (struct weir__passage *)(void *)documents->passages.data + first;
+    struct weir__passage *moved = weir__acquire(io->allocator, count, sizeof *moved);
+    uint64_t *ends = weir__acquire(io->allocator, rows + 1, sizeof *ends);
+    int status = moved != NULL && ends != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (status != WEIR_OK) goto out;
+    for (uint64_t i = 0; i < count; i++) ends[row_of[i] + 1]++;
+    for (uint64_t row = 0; row < rows && status == WEIR_OK; row++) {
+        uint64_t begin = first + ends[row];
+        ends[row + 1] += ends[row];
+        status = append(io, &documents->rows, &begin, sizeof begin);
+    }
+    for (uint64_t i = 0; i < count; i++) moved[ends[row_of[i]]++] = passages[i];
+    memcpy(passages, moved, count * sizeof *moved);
+    documents->row_count += rows;
+out:
+    weir__release(io->allocator, ends, rows + 1, sizeof *ends);
+    weir__release(io->allocator, moved, count, sizeof *moved);
+    return status;
+}
+
+static int plan_packed(const struct weir__io *io, struct weir__documents *documents, uint64_t first,
+                       uint64_t count, uint32_t context) {
+    const struct weir__passage *passages = passages_of(documents) + first;
     uint32_t *places = weir__acquire(io->allocator, count, sizeof *places);
     uint64_t *row_of = weir__acquire(io->allocator, count, sizeof *row_of);
-    struct weir__passage *sorted = weir__acquire(io->allocator, count, sizeof *sorted);
     int status = WEIR_ERR_OUT_OF_MEMORY;
-    if (places == NULL || row_of == NULL || sorted == NULL) goto out;
-    for (size_t i = 0; i < count; i++) places[i] = passages_of(documents)[i].count - 1;
-    documents->row_count = weir__packed_rows(places, count, context, row_of);
-    bytes = (size_t)(documents->row_count + 1) * sizeof *row_of;
-    status = weir__bytes_reserve(io, &documents->rows, bytes);
-    if (status != WEIR_OK) goto out;
-    memset(documents->rows.data, 0, bytes);
-    documents->rows.count = bytes;
-    share_out(documents, row_of, sorted);
+    if (places == NULL || row_of == NULL) goto out;
+    for (uint64_t i = 0; i < count; i++) places[i] = passages[i].count - 1;
+    uint64_t rows = weir__packed_rows(places, count, context, row_of);
+    status = gather(io, documents, first, count, row_of, rows);
 out:
-    weir__release(io->allocator, sorted, count, sizeof *sorted);
     weir__release(io->allocator, row_of, count, sizeof *row_of);
     weir__release(io->allocator, places, count, sizeof *places);
     return status;
 }
 
-int weir__documents_plan(const struct weir__io *io, struct weir__documents *documents,
-                         uint32_t context) {
-    int status = WEIR_OK;
-    uint64_t count = documents->passage_count;
-    documents->allocator = io->allocator;
-    if (documents->packed && count > 0) return pack(io, documents, context);
-    for (uint64_t passage = 0; passage <= count && status == WEIR_OK; passage++) {
-        assert(passage == count || passages_of(documents)[passage].count <= (uint64_t)context + 1);
-        status = append(io, &documents->rows, &passage, sizeof passage);
-    }
-    documents->row_count = count;
-    return status;
+static int plan_part(const struct weir__io *io, struct weir__documents *documents,
+                     const struct weir__documents_plan *plan, uint64_t first, uint64_t count) {
+    for (uint64_t i = first; i < first + count; i++)
+        assert(passages_of(documents)[i].count <= (uint64_t)plan->context + 1);
+    return plan->packed && count > 0 ? plan_packed(io, documents, first, count, plan->context)
+                                     : plan_single(io, documents, first, count);
 }
 
-void weir__documents_split(struct weir__documents *documents) {
-    assert(documents->row_count >= 2);
-    documents->period = documents->row_count < PERIOD ? documents->row_count : PERIOD;
+int weir__documents_plan(const struct weir__io *io, struct weir__documents *documents,
+                         const struct weir__documents_plan *plan) {
+    uint64_t count = documents->passage_count, kept = count;
+    assert(documents->row_count == 0 && (!plan->split || count >= 2));
+    documents->allocator = io->allocator;
+    documents->packed = plan->packed;
+    int status = plan->split ? split(io, documents, &kept) : WEIR_OK;
+    if (status != WEIR_OK) return status;
+    if ((status = plan_part(io, documents, plan, 0, kept)) != WEIR_OK) return status;
+    documents->train_rows = documents->row_count;
+    if ((status = plan_part(io, documents, plan, kept, count - kept)) != WEIR_OK) return status;
+    return append(io, &documents->rows, &count, sizeof count);
+}
+
+static bool is_split(const struct weir__documents *documents) {
+    return documents->train_rows < documents->row_count;
 }
 
 uint64_t weir__documents_part(const struct weir__documents *documents, bool held_out) {
-    if (documents->period == 0) return documents->row_count;
-    uint64_t count = documents->row_count / documents->period;
-    return held_out ? count : documents->row_count - count;
+    if (!is_split(documents) || !held_out) return documents->train_rows;
+    return documents->row_count - documents->train_rows;
 }
 
 uint64_t weir__documents_part_row(const struct weir__documents *documents, bool held_out,
                                   uint64_t index) {
-    uint64_t period = documents->period;
     assert(index < weir__documents_part(documents, held_out));
-    if (period == 0) return index;
-    return held_out ? index * period + period - 1 : index + index / (period - 1);
+    return held_out && is_split(documents) ? documents->train_rows + index : index;
 }
 
 uint32_t weir__documents_largest(const struct weir__documents *documents) {
@@ -193,32 +230,26 @@ uint32_t weir__documents_largest(const struct weir__documents *documents) {
     return largest;
 }
 
-/* Of packed rows: places `first` … end - 1 are of a passage that begins there. */
-static void fill_firsts(const struct weir__documents *documents, int64_t *input, uint32_t context,
-                        uint32_t first, uint32_t end) {
-    assert(first <= end && end <= context);
-    if (!documents->packed || input == NULL) return;
-    for (uint32_t at = first; at < end; at++) input[context + at] = first;
-}
-
 void weir__documents_read(const struct weir__documents *documents, uint64_t row, uint32_t context,
                           int64_t ignored, int64_t *input, int64_t *target) {
     const uint64_t *first = rows_of(documents) + row;
+    int64_t *places = documents->packed && input != NULL ? input + context : NULL;
     uint32_t at = 0;
     assert(row < documents->row_count);
     for (uint64_t s = first[0]; s < first[1]; s++) {
         struct weir__passage passage = passages_of(documents)[s];
         const uint32_t *ids = ids_of(documents) + passage.first;
         const char *learnt = documents->learnt.data + passage.first;
-        fill_firsts(documents, input, context, at, at + passage.count - 1);
+        uint32_t begin = at;
         for (uint32_t i = 0; i + 1 < passage.count; i++, at++) {
             if (input != NULL) input[at] = ids[i];
+            if (places != NULL) places[at] = begin;
             target[at] = learnt[i + 1] ? ids[i + 1] : ignored;
         }
     }
-    fill_firsts(documents, input, context, at, context);
-    for (; at < context; at++) {
+    for (uint32_t begin = at; at < context; at++) {
         if (input != NULL) input[at] = 0;
+        if (places != NULL) places[at] = begin;
         target[at] = ignored;
     }
 }

@@ -15,11 +15,13 @@
  * A **passage** is a run of tokens that goes into a row as a whole: a window, or a conversation. A
  * row is a list of passages, one behind the other: the inputs are a passage's tokens but the last,
  * the targets their successors. Where a successor is not learnt, and behind the last passage, the
- * target is the ignored label, which weighs nothing; the input behind it is token 0. As yet a row
- * has one passage, or, packed, as many as fit (data/packed_rows.h).
+ * target is the ignored label, which weighs nothing; the input behind it is token 0. A row has one
+ * passage, or, packed, as many as data/packed_rows.h puts into it: then a row's tokens are followed
+ * by the place in the row at which each one's passage begins, and what fills it up is a passage,
+ * too.
  *
- * Held out: every tenth row, or the last one of fewer; so neighbours in a file are not all of one
- * part. Or all rows, or none.
+ * Held out: every tenth passage, or the last one of fewer; so neighbours in a file are not all of
+ * one part. Or all passages, or none. Rows are of one part.
  */
 #ifndef WEIR_IO_DOCUMENTS_H
 #define WEIR_IO_DOCUMENTS_H
@@ -41,12 +43,12 @@ struct weir__documents {
     struct weir__bytes passages; /**< struct weir__passage */
     struct weir__bytes rows; /**< uint64_t: each row's first passage, and the number of passages */
     uint64_t token_count, passage_count, row_count;
+    uint64_t train_rows; /**< those before the held-out ones; all where none is, or all are */
     uint64_t place_count;  /**< of rows, that are not padding */
     uint64_t learnt_count; /**< of those, whose target is learnt */
-    uint64_t period;       /**< of so many rows the last is held out; 0: none is, or all */
     uint32_t file_count, skipped_count;
     uint64_t document_count; /**< files of text, or conversations */
-    /** Set before the plan: passages share rows. A row's inputs are [2, context], tokens and then
+    /** As planned: passages share rows. A row's inputs are [2, context], tokens and then
      * for each the place of its passage's first (net/kernel.h); what fills a row up is one more. */
     bool packed;
 };
@@ -68,12 +70,15 @@ int weir__documents_add(const struct weir__io *io, struct weir__documents *docum
 int weir__documents_add_passage(const struct weir__io *io, struct weir__documents *documents,
                                 struct weir__passage passage);
 
-/** Decides which passages a row of `context` places has; packed, they are put into the order of
- * rows. WEIR_ERR_OUT_OF_MEMORY. */
+/** How rows of `context` places are made. */
+struct weir__documents_plan {
+    uint32_t context;
+    bool packed; /**< several passages to a row */
+    bool split;  /**< some are held out; there are at least two */
+};
+/** Makes them; once. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__documents_plan(const struct weir__io *io, struct weir__documents *documents,
-                         uint32_t context);
-/** Holds out every tenth row, or the last of fewer; there are at least two. */
-void weir__documents_split(struct weir__documents *documents);
+                         const struct weir__documents_plan *plan);
 /** Rows to train on, or held out, of a split; the number among all of such a row. */
 uint64_t weir__documents_part(const struct weir__documents *documents, bool held_out);
 uint64_t weir__documents_part_row(const struct weir__documents *documents, bool held_out,
@@ -81,7 +86,8 @@ uint64_t weir__documents_part_row(const struct weir__documents *documents, bool 
 
 /** The largest token, or 0. */
 uint32_t weir__documents_largest(const struct weir__documents *documents);
-/** Row `row` < row_count as `context` inputs (NULL: not wanted) and targets. */
+/** Row `row` < row_count as `context` inputs (NULL: not wanted), packed twice as many, and targets.
+ */
 void weir__documents_read(const struct weir__documents *documents, uint64_t row, uint32_t context,
                           int64_t ignored, int64_t *input, int64_t *target);
 /** The tokens of a row before its first learnt target, at most `most` of them, from the row's first

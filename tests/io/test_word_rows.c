@@ -116,22 +116,21 @@ static void add_document(struct weir__documents *documents, uint32_t number, uin
 static void test_several_passages_of_a_row_stand_one_behind_the_other(void) {
     struct weir__io io = {.allocator = test_allocator()};
     struct weir__documents documents = {0};
-    static const uint64_t rows[] = {0, 2, 3};
-    static const int64_t inputs[2][CONTEXT] = {{100, 101, 102, 200, 201, 0, 0, 0},
-                                               {300, 301, 302, 303, 304, 305, 306, 307}};
+    static const struct weir__documents_plan plan = {CONTEXT, .packed = true};
+    static const int64_t inputs[2][2 * CONTEXT] = {
+        {100, 101, 102, 200, 201, 0, 0, 0, 0, 0, 0, 3, 3, 5, 5, 5},
+        {300, 301, 302, 303, 304, 305, 306, 307, 0, 0, 0, 0, 0, 0, 0, 0}};
     static const int64_t targets[2][CONTEXT] = {{-9, 102, 103, 201, 202, -9, -9, -9},
                                                 {-9, -9, -9, 304, 305, 306, 307, 308}};
-    int64_t input[CONTEXT], target[CONTEXT];
+    int64_t input[2 * CONTEXT], target[CONTEXT];
     add_document(&documents, 1, 4);
-    add_document(&documents, 2, 3);
     add_document(&documents, 3, 9);
-    CHECK_OK(weir__documents_plan(&io, &documents, CONTEXT));
-    EXPECT_EQ_UINT(documents.row_count, 3);
+    add_document(&documents, 2, 3);
+    CHECK_OK(weir__documents_plan(&io, &documents, &plan));
+    EXPECT_EQ_UINT(documents.row_count, 2);
     EXPECT_EQ_UINT(documents.place_count, 3 + 2 + 8);
     EXPECT_EQ_UINT(documents.learnt_count, 2 + 2 + 5);
     EXPECT_EQ_UINT(weir__documents_largest(&documents), 308);
-    memcpy(documents.rows.data, rows, sizeof(rows)); /* as packing will */
-    documents.row_count = 2;
     for (uint64_t r = 0; r < 2; r++) {
         weir__documents_read(&documents, r, CONTEXT, -9, input, target);
         EXPECT_EQ_BYTES(input, inputs[r], sizeof(input));
@@ -147,43 +146,30 @@ static void test_several_passages_of_a_row_stand_one_behind_the_other(void) {
     weir__documents_clean_up(&documents);
 }
 
-/* First fit: 5 places, 4, 3, 1, 8. What fills a row up begins anew, too. */
-static void test_packed_passages_share_rows_and_say_where_they_begin(void) {
+static void test_every_passage_is_of_one_part(void) {
     struct weir__io io = {.allocator = test_allocator()};
-    struct weir__documents documents = {.packed = true};
-    static const int64_t inputs[3][2 * CONTEXT] = {
-        {100, 101, 102, 103, 104, 300, 301, 302, 0, 0, 0, 0, 0, 5, 5, 5},
-        {200, 201, 202, 203, 400, 0, 0, 0, 0, 0, 0, 0, 4, 5, 5, 5},
-        {500, 501, 502, 503, 504, 505, 506, 507, 0, 0, 0, 0, 0, 0, 0, 0}};
-    int64_t input[2 * CONTEXT], target[CONTEXT];
-    static const uint32_t counts[] = {6, 5, 4, 2, 9};
-    for (uint32_t d = 0; d < WEIR__COUNT_OF(counts); d++)
-        add_document(&documents, d + 1, counts[d]);
-    CHECK_OK(weir__documents_plan(&io, &documents, CONTEXT));
-    CHECK_EQ_UINT(documents.row_count, 3);
-    for (uint64_t r = 0; r < 3; r++) {
-        weir__documents_read(&documents, r, CONTEXT, -9, input, target);
-        EXPECT_EQ_BYTES(input, inputs[r], sizeof(input));
-    }
-    weir__documents_read(&documents, 1, CONTEXT, -9, NULL, target);
-    EXPECT(target[3] == 204 && target[4] == 401 && target[5] == -9);
-    weir__documents_clean_up(&documents);
-}
-
-static void test_every_row_is_of_one_part(void) {
-    for (uint64_t rows = 2; rows < 50; rows++) {
-        struct weir__documents documents = {.row_count = rows};
+    for (uint32_t count = 2; count < 50; count++) {
+        struct weir__documents documents = {0};
+        const struct weir__documents_plan plan = {CONTEXT, count % 2 == 1, .split = true};
+        int64_t input[2 * CONTEXT], target[CONTEXT];
         bool seen[50] = {false};
-        weir__documents_split(&documents);
+        uint32_t passages[2] = {0, 0};
+        for (uint32_t i = 0; i < count; i++) add_document(&documents, i + 1, 2 + i % 4);
+        CHECK_OK(weir__documents_plan(&io, &documents, &plan));
         for (int part = 0; part < 2; part++)
             for (uint64_t i = 0; i < weir__documents_part(&documents, part == 1); i++) {
                 uint64_t row = weir__documents_part_row(&documents, part == 1, i);
-                if (!EXPECT(row < rows && !seen[row])) return;
-                seen[row] = true;
+                weir__documents_read(&documents, row, CONTEXT, -9, input, target);
+                for (uint32_t k = 0; k < CONTEXT && input[k] > 0; k++) {
+                    if (input[k] % 100 != 0) continue; /* its first token */
+                    if (!EXPECT(!seen[input[k] / 100 - 1])) return;
+                    seen[input[k] / 100 - 1] = true;
+                    passages[part]++;
+                }
             }
-        uint64_t held_out = weir__documents_part(&documents, true);
-        EXPECT_EQ_UINT(held_out, rows < 10 ? 1 : rows / 10);
-        EXPECT_EQ_UINT(weir__documents_part(&documents, false) + held_out, rows);
+        EXPECT_EQ_UINT(passages[1], count < 10 ? 1 : count / 10);
+        EXPECT_EQ_UINT(passages[0] + passages[1], count);
+        weir__documents_clean_up(&documents);
     }
 }
 
@@ -293,9 +279,8 @@ static void test_text_is_documents_and_too_little_is_refused(void) {
     words_end(&place);
 }
 
-WEIR_TEST_SUITE(documents, TEST(rows_are_those_of_a_collator_in_python),
-                TEST(packed_passages_share_rows_and_say_where_they_begin),
+WEIR_TEST_SUITE(word_rows, TEST(rows_are_those_of_a_collator_in_python),
                 TEST(several_passages_of_a_row_stand_one_behind_the_other),
-                TEST(every_row_is_of_one_part), TEST(a_pass_visits_every_conversation_once),
+                TEST(every_passage_is_of_one_part), TEST(a_pass_visits_every_conversation_once),
                 TEST(parts_are_told_by_names_and_options),
                 TEST(text_is_documents_and_too_little_is_refused))
