@@ -34,6 +34,7 @@ static void tell_nodes(const struct weir__graph *graph,
 void weir__map_parameters(struct weir__network *network, struct weir__stage_graph *stage,
                           const struct weir__backend *backend,
                           const struct weir__mapping *mapping) {
+    assert(backend != NULL && mapping->find != NULL);
     for (uint32_t i = 0; i < stage->parameter_count; i++) {
         struct weir__parameter_decl *parameter = &network->parameters[stage->parameter_first + i];
         bool stays = (parameter->frozen || mapping->all) && !parameter->adapter;

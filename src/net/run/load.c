@@ -172,6 +172,7 @@ static bool same_numbers(const struct weir__entry *entry, uint64_t at, enum weir
                          const void *numbers, uint64_t count) {
     const char *stays = (const char *)entry->place + weir__entry_bytes(entry, at);
     enum weir_dtype stored = entry->parameter.dtype;
+    assert(entry->parameter.mapped && at + count <= entry->held.count);
     if (stays == numbers) return true;
     if (dtype == stored) return memcmp(stays, numbers, weir__entry_bytes(entry, count)) == 0;
     for (uint64_t i = 0; i < count; i++)
@@ -266,6 +267,7 @@ static int take_values(const struct weir__io *io, struct weir__archive *file,
 static int open_file(const struct weir__io *io, struct weir_net *net, const char *path,
                      struct weir__archive **file) {
     struct weir__net_weights *weights = &net->weights;
+    assert(path != NULL && (!weights->fresh || weights->archive != NULL));
     bool own = weights->fresh && strcmp(weights->path, path) == 0;
     if (!own) return weir__archive_open(io, path, file);
     weights->fresh = false;

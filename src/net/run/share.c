@@ -68,6 +68,7 @@ static int share_parameter(struct weir_net *net, const struct weir__parameter_de
                            void *held, size_t bytes) {
     const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
     assert(from->original == WEIR__NONE && from->count == copy->count);
+    assert(copy->mapped == NULL);
     const struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
     int status = WEIR_OK;
     if (from->mapped == NULL)

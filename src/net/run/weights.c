@@ -10,6 +10,7 @@
 static const void *find(void *context, const struct weir__parameter_decl *parameter,
                         enum weir_dtype *stored) {
     struct weir__net_weights *weights = context;
+    assert(weights->archive != NULL);
     struct weir_error unread = {.status = WEIR_OK};
     const struct weir__io io = {.allocator = weights->allocator, .error = &unread};
     const struct weir__safetensor *tensor = weir__archive_find(weights->archive, parameter->name);
