@@ -531,7 +531,7 @@ static int new_over_ranks(const struct weir_model *model,
     int status = weir__net_fill_threads(&options->net, &own.net, faults);
     if (status != WEIR_OK) return status;
     int made = make_own(&m, &own, model, faults);
-    status = weir__profile_join(m.profile, options->net.pipe.world, made, faults);
+    status = weir__profile_gather(m.profile, options->net.pipe.world, made, faults);
     if (status == WEIR_OK)
         *profile = &m.profile->shown;
     else if (made == WEIR_OK)

@@ -68,7 +68,7 @@ int weir__profile_estimated(const struct weir_model *model,
 /** Makes one profile of those of all ranks (profile_ranks.c), where each has made its own; every
  * rank comes with its status, and without a profile if that is a failure. Collective; blocks. A
  * failure, of any rank, with its fault. */
-int weir__profile_join(struct weir__profile_state *profile, const struct weir_world *world,
+int weir__profile_gather(struct weir__profile_state *profile, const struct weir_world *world,
                        int status, struct weir_faults *faults);
 /** Room for what a profile says of so many ranks, which it has then. */
 int weir__profile_take_ranks(struct weir__profile_state *profile, uint32_t count, double **paces,
