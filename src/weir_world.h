@@ -199,8 +199,8 @@ const char *weir_pipe_exchange(const struct weir_pipe *pipe);
 /** Which rows of an input this process's workers read in a training step of `rows` rows: *count
  * from *first on, those of its replica; *count 0: none, for another rank has the input's stage.
  * What a step is given elsewhere is not looked at, so who reads data needs no more than these.
- * `input` is one of weir_pipe_options.inputs, and rows are as the pipe was given them; of one that is
- * replicated they are all, where its stage is. */
+ * `input` is one of weir_pipe_options.inputs, and rows are as the pipe was given them; of one that
+ * is replicated they are all, where its stage is. */
 void weir_pipe_input_rows(const struct weir_pipe *pipe, uint32_t input, int64_t rows,
                           int64_t *first, int64_t *count);
 

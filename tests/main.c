@@ -41,9 +41,9 @@ static const struct test_suite *const suites[] = {
 #define SUITE_COUNT (sizeof suites / sizeof suites[0])
 
 /* What --gpu runs, beside every suite of kernels: kernels_... */
-static const char *const gpu_suites[] = {"cuda_launch", "cuda_device",      "gpus",
-                                         "engine_cuda", "engine_kernels",   "net_cuda",
-                                         "net_apart",   "gpu_broken",       "attention_repeats"};
+static const char *const gpu_suites[] = {"cuda_launch", "cuda_device",    "gpus",
+                                         "engine_cuda", "engine_kernels", "net_cuda",
+                                         "net_apart",   "gpu_broken",     "attention_repeats"};
 
 /* What reads the project's files, or programs that only the build makes: skipped elsewhere. */
 static const char *const project_suites[] = {"cli_data",     "custom",         "embed",

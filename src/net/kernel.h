@@ -346,9 +346,9 @@ struct weir__op_shape {
     bool weight_in_out; /**< GPT-2's Conv1D layout */
     bool has_bias;      /**< operands marked "?" are there */
     bool gelu_tanh;
-    bool sees_all; /**< attention */
-    bool packed;   /**< embedding, rope, grouped_attention: rows hold several documents */
-    bool tracks;   /**< batch_norm: the running numbers are there */
+    bool sees_all;        /**< attention */
+    bool packed;          /**< embedding, rope, grouped_attention: rows hold several documents */
+    bool tracks;          /**< batch_norm: the running numbers are there */
     bool adds, activates; /**< batch_norm_act */
     bool plain;           /**< batch_norm_statistics: they move with each micro-batch */
     double eps;

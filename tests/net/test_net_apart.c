@@ -184,8 +184,7 @@ static void compare(const struct net_problem *problem, const struct weir_net_opt
     net_pipe_data(problem, options, &data);
     train(problem, options, &data, NULL, together);
     if (!test_has_failed()) train(problem, options, &data, &apart, moved);
-    for (int i = 0; i < 2 && !test_has_failed(); i++)
-        trial_result_compare(&together[i], &moved[i]);
+    for (int i = 0; i < 2 && !test_has_failed(); i++) trial_result_compare(&together[i], &moved[i]);
     for (int i = 0; i < 2; i++) {
         trial_result_clean_up(&together[i]);
         trial_result_clean_up(&moved[i]);

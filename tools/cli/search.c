@@ -367,9 +367,8 @@ int search_run(struct search *search, const struct search_how *how, const struct
                             .options = options,
                             .notes = notes,
                             .faults = faults,
-                            .within_machine =
-                                how->workers && options->memory_limit == 0 &&
-                                count_gpus(options, 1) == 0};
+                            .within_machine = how->workers && options->memory_limit == 0 &&
+                                              count_gpus(options, 1) == 0};
     int status = try_all(&trying, search);
     if (status == WEIR_ERR_MEMORY_LIMIT && trying.within_machine) {
         trying.least = search->result.smallest_limit; /* who is not asked refuses nothing */

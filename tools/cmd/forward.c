@@ -78,7 +78,8 @@ static int open_data(struct forward *f) {
 static int build_model(struct forward *f, const struct args *args) {
     struct forward_values *values = f->values;
     struct weir_tensor input, target;
-    struct model_data data = {.packed = task_packs(&f->task, &values->pipe.device, values->no_pack)};
+    struct model_data data = {.packed =
+                                  task_packs(&f->task, &values->pipe.device, values->no_pack)};
     int status = values->load != NULL && access(values->load, R_OK) == 0
                      ? gpt_file_fill(values->load, args, &values->model, f->faults)
                      : WEIR_OK;

@@ -46,8 +46,8 @@ int train_data_open(struct train *t) {
 int train_data_build_model(struct train *t, const struct args *args) {
     struct weir_tensor input, target;
     const struct train_values *values = t->values;
-    struct model_data data = {
-        .packed = task_packs(&t->task, &values->pipe.device, values->no_pack)};
+    struct model_data data = {.packed =
+                                  task_packs(&t->task, &values->pipe.device, values->no_pack)};
     if (t->task.dataset != NULL && weir__dataset_kind(t->task.dataset) == WEIR__DATA_ARRAYS) {
         weir__dataset_sample(t->task.dataset, &input, &target);
         data = (struct model_data){&input, &target, false};

@@ -43,7 +43,7 @@ struct weir__documents {
     struct weir__bytes passages; /**< struct weir__passage */
     struct weir__bytes rows; /**< uint64_t: each row's first passage, and the number of passages */
     uint64_t token_count, passage_count, row_count;
-    uint64_t train_rows; /**< those before the held-out ones; all where none is, or all are */
+    uint64_t train_rows;   /**< those before the held-out ones; all where none is, or all are */
     uint64_t place_count;  /**< of rows, that are not padding */
     uint64_t learnt_count; /**< of those, whose target is learnt */
     uint32_t file_count, skipped_count;

@@ -95,8 +95,8 @@ struct weir__graph {
     uint32_t skip_count, skip_capacity;
     struct weir__accumulator *accumulators; /**< in layer order */
     uint32_t accumulator_count, accumulator_capacity;
-    bool fuses_sums; /**< as the stage's back end (net/backend.h) */
-    bool by_tokens;  /**< rows are tokens of sequences, whose keys and values are kept */
+    bool fuses_sums;        /**< as the stage's back end (net/backend.h) */
+    bool by_tokens;         /**< rows are tokens of sequences, whose keys and values are kept */
     bool fuses_batch_norms; /**< the back end has batch_norm_act */
     bool layered; /**< slices take every layer's gradient of its input for a border's, so that the
                        input part and the weight part can be told apart layer by layer */

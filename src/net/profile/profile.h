@@ -69,7 +69,7 @@ int weir__profile_estimated(const struct weir_model *model,
  * rank comes with its status, and without a profile if that is a failure. Collective; blocks. A
  * failure, of any rank, with its fault. */
 int weir__profile_gather(struct weir__profile_state *profile, const struct weir_world *world,
-                       int status, struct weir_faults *faults);
+                         int status, struct weir_faults *faults);
 /** Room for what a profile says of so many ranks, which it has then. */
 int weir__profile_take_ranks(struct weir__profile_state *profile, uint32_t count, double **paces,
                              struct weir_profile_rank **ranks);

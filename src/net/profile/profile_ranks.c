@@ -165,7 +165,7 @@ static int agree(const struct weir_world *world, int status, uint64_t digest,
 }
 
 int weir__profile_gather(struct weir__profile_state *profile, const struct weir_world *world,
-                       int status, struct weir_faults *faults) {
+                         int status, struct weir_faults *faults) {
     assert(world->rank < world->rank_count);
     if (status != WEIR_OK) return agree(world, status, 0, faults);
     const struct weir_allocator *allocator = profile->pool.allocator;
