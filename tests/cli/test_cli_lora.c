@@ -95,7 +95,8 @@ static void test_a_resumed_run_goes_on_bit_for_bit(void) {
 static json_t *plan_of(const char *folder, const char *options) {
     char path[512];
     cli_run_in(folder, &run,
-               "plan --model model --context 8 --batch 5 --chunks 2 --stages 1 --json p %s",
+               "plan --model model --context 8 --batch 5 --chunks 2 --stages 1 "
+               "--threads-per-stage 1 --json p %s",
                options);
     if (!EXPECT_EQ_INT(run.code, 0)) TEST_FAIL("%s", run.output);
     snprintf(path, sizeof path, "%s/p", folder);
