@@ -82,6 +82,8 @@ static int build_net(struct chat *chat) {
     if (status != WEIR_OK) return status;
     chat->options.pipe.rows = 1;
     chat->options.pipe.infer_only = true;
+    chat->options.weights = values->load;
+    chat->options.weights_all = true;
     status = pipe_balance(&values->pipe, chat->model, false, &chat->storage, &chat->options, stderr,
                           chat->faults);
     if (status != WEIR_OK) return status;

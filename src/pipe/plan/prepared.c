@@ -207,9 +207,10 @@ static void bind_copy(const struct weir__row_plan *prepared, const struct weir__
     const struct weir__memory *memory = &prepared->memory;
     uint32_t worker = memory->blocks[copy->to_block].worker;
     ends->to = address(memory, arenas, copy->to_block, 0);
-    ends->from = copy->from_block == WEIR__NO_BLOCK
-                     ? (char *)staging[worker] + copy->staging
-                     : address(memory, arenas, copy->from_block, copy->from_offset);
+    if (copy->from_block != WEIR__NO_BLOCK)
+        ends->from = address(memory, arenas, copy->from_block, copy->from_offset);
+    else if (staging[worker] != NULL) /* else another rank's, who makes the copy */
+        ends->from = (char *)staging[worker] + copy->staging;
 }
 
 void weir__prepared_bind(const struct weir__row_plan *prepared, const struct weir__arena *arenas,
