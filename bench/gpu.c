@@ -210,6 +210,8 @@ static void hold(struct bench_gpu *gpu) {
     const struct weir__device_calls *calls = gpu->device->calls;
     const struct weir__cuda_grid one = {{1, 1, 1}, {1, 1, 1}, 0};
     void *arguments[] = {&gpu->spun, &gpu->spins};
+    /* a net that was closed in between may have had another GPU's memory last */
+    gpu_check(gpu, calls->enter(gpu->device), "the GPU");
     gpu_check(gpu, toys_launch(gpu->stream, gpu->spin, &one, arguments), "a kernel that spins");
     gpu_check(gpu, calls->event_record(gpu->stream, &gpu->start), "an event");
     gpu_check(gpu, calls->stream_wait(gpu->beside, &gpu->start), "an event");

@@ -90,9 +90,10 @@ int weir_model_amoebanetd(const struct weir_allocator *allocator,
                           struct weir_model **model);
 
 /** A decoder of text of Llama's family (Llama 2 and 3, SmolLM2, Mistral, Qwen 2.5 and 3), with the
- * parameter names and numbers of Hugging Face's transformers, trained with cross-entropy. On CPUs.
+ * parameter names and numbers of Hugging Face's transformers, trained with cross-entropy.
  * The input is a row's tokens, i64 [context]; or, with `packed`, [2, context]: tokens of several
- * documents one after the other, then for each token the place in the row of its document's first.
+ * documents one after the other, then for each token the place in the row of its document's first
+ * (on CPUs alone).
  * Each document is computed as in a row of its own. A net with sequences takes tokens one by one,
  * packed or not.
  */

@@ -12,17 +12,20 @@ struct means {
     uint64_t cores;
 };
 
-/* A machine that cannot be looked at has one core. */
-static struct means own_means(const struct weir_world *world,
-                              const struct weir_allocator *allocator) {
+/* A machine that cannot be looked at has one core. WEIR_ERR_OUT_OF_MEMORY. */
+static int find_own(const struct weir_world *world, const struct weir_allocator *allocator,
+                    struct means *own) {
     struct weir__machine *machine;
     struct weir__machine_facts facts = {.usable_cores = 1};
-    if (weir__machine_new(allocator, &machine) == WEIR_OK) {
+    int status = weir__machine_new(allocator, &machine);
+    if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+    if (status == WEIR_OK) {
         weir__machine_facts(machine, &facts);
         weir__machine_destroy(machine);
     }
     uint64_t key = weir__hash(facts.allowed, world->host, strlen(world->host));
-    return (struct means){key, facts.usable_cores > 0 ? facts.usable_cores : 1};
+    *own = (struct means){key, facts.usable_cores > 0 ? facts.usable_cores : 1};
+    return WEIR_OK;
 }
 
 static uint32_t least_share(const struct means *all, uint32_t count) {
@@ -43,11 +46,11 @@ int weir__world_cores(const struct weir_world *world, const struct weir_allocato
     assert(cores != NULL && world->rank < count);
     size_t bytes = count * sizeof(struct means);
     struct means *all = weir__acquire(allocator, 2 * (size_t)count, sizeof *all);
-    int status = all != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    struct means own = {0};
+    int status = all != NULL ? find_own(world, allocator, &own) : WEIR_ERR_OUT_OF_MEMORY;
     status = weir__world_agree(world, status, 0, "cores", faults);
     if (status != WEIR_OK) goto out;
-    memset(all, 0, bytes);
-    all[world->rank] = own_means(world, allocator);
+    all[world->rank] = own;
     status = weir__world_gather_in(world, all, all + count, bytes, &error);
     if (status == WEIR_OK)
         *cores = least_share(all, count);

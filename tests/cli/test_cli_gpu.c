@@ -355,7 +355,8 @@ static void test_layers_are_measured_on_cpus_and_gpus(void) {
     CHECK_CONTAINS(run.output, "balance by time: --balance ");
     CHECK_CONTAINS(run.output, "predicted step");
     CLI_CODE(&run, 0,
-             "simulate " CLI_MODEL " --batch 4 --chunks 2 --workers 2 --device cuda,cpu "
+             "simulate --model gpt " CLI_MODEL
+             " --batch 4 --chunks 2 --workers 2 --device cuda,cpu "
              "--balance-by time --profile %s/p",
              folder);
     CLI_CODE(&run, 0,

@@ -104,7 +104,7 @@ static void add_document(struct weir__documents *documents, uint32_t number, uin
     struct weir__io io = {.allocator = test_allocator()};
     uint32_t ids[CONTEXT + 1];
     bool learnt[CONTEXT + 1];
-    struct weir__passage passage = {documents->token_count, count};
+    struct weir__passage passage = {.first = documents->token_count, .count = count};
     for (uint32_t i = 0; i < count; i++) {
         ids[i] = 100 * number + i;
         learnt[i] = i >= count / 2;

@@ -323,8 +323,9 @@ static void test_the_log_says_by_what_convolutions_are(void) {
     log[0] = '\0';
     struct weir_net *net = trial_net(problem.model, &options);
     CHECK(net != NULL);
-    const char *line = strstr(log, "cuda:0: convolutions in f32: the fake library's\n");
-    EXPECT(line != NULL && strstr(line + 1, "convolutions in f32: the") == NULL);
+    static const char wanted[] = "cuda:0: convolutions in f32: the fake library's\n";
+    const char *line = strstr(log, wanted);
+    EXPECT(line != NULL && strstr(line + strlen(wanted), "convolutions in f32: the") == NULL);
     EXPECT_CONTAINS(log, "convolutions in f32, gradients of weights: the fake library's\n");
     weir_net_destroy(net);
     weir_model_destroy(problem.model);

@@ -361,7 +361,7 @@ static int add_adapters(const struct model_options *options, const struct args *
     return options->lora_rank > 0 ? add_new(options, args, model, faults) : WEIR_OK;
 }
 
-bool model_options_adapts(const struct model_options *options) {
+static bool adapts(const struct model_options *options) {
     return options->adapter != NULL || options->lora_rank > 0;
 }
 
@@ -402,7 +402,7 @@ bool model_options_is_folder(const struct model_options *options) {
 }
 
 const char *model_options_weights(const struct model_options *options) {
-    bool has = model_options_adapts(options) && model_options_is_folder(options);
+    bool has = adapts(options) && model_options_is_folder(options);
     return has ? options->model : NULL;
 }
 

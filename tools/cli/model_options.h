@@ -39,8 +39,6 @@ extern const uint32_t model_option_count;
  * weir_net_load_adapters. */
 int model_options_load_adapter(const struct model_options *options, struct weir_net *net,
                                struct weir_faults *faults);
-/** Whether there are adapters: given, or new ones. */
-bool model_options_adapts(const struct model_options *options);
 /** Whether --model names a folder of Hugging Face's transformers. */
 bool model_options_is_folder(const struct model_options *options);
 /** The folder from which weights come that adapters stand beside, where no others are given; NULL:

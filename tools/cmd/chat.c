@@ -83,6 +83,18 @@ static bool leave_out(struct chat *chat, uint32_t *left_out) {
     return true;
 }
 
+/* Whether the last message has room, behind the system's alone. */
+static int try_last(struct chat *chat, bool *fits) {
+    struct chat_message alone[2];
+    size_t count = first_of_talk(chat);
+    if (count > 0) alone[0] = chat->messages[0];
+    alone[count++] = chat->messages[chat->count - 1];
+    int status =
+        chat_encode(&chat->io, chat->text.form, chat->encoder, alone, count, true, &chat->tokens);
+    *fits = chat->tokens.count <= chat->generator.context;
+    return status;
+}
+
 /* Encodes as much of the conversation as the context takes; once something must go, until half of
  * it is free, for all the rest is read anew. */
 static int encode_what_fits(struct chat *chat, uint32_t *left_out) {
@@ -171,8 +183,9 @@ static void tell_end(const struct chat *chat, const struct generator_text *text)
 }
 
 static const char *end_name(const struct chat *chat, const struct generator_text *text) {
+    if (chat->reply.end == REPLY_STOP) return "stop"; /* perhaps found at the very end */
     switch (text->end) {
-    case GENERATOR_VISIT: return chat->reply.end == REPLY_STOP ? "stop" : "end";
+    case GENERATOR_VISIT: return "end";
     case GENERATOR_TOKENS: return "tokens";
     case GENERATOR_CONTEXT: return "context";
     default: return "interrupted";
@@ -194,13 +207,16 @@ static int write_reply(struct chat *chat, const struct generator_text *text, uin
 
 int chat_reply(struct chat *chat) {
     uint32_t left_out = 0;
-    int status = encode_what_fits(chat, &left_out);
+    bool fits;
+    int status = try_last(chat, &fits);
     if (status != WEIR_OK) return status;
-    uint32_t count = (uint32_t)chat->tokens.count, known = find_known(chat);
-    if (chat->tokens.count > chat->generator.context) {
+    if (!fits) {
         refuse_message(chat);
         return WEIR_OK;
     }
+    status = encode_what_fits(chat, &left_out);
+    if (status != WEIR_OK) return status;
+    uint32_t count = (uint32_t)chat->tokens.count, known = find_known(chat);
     memcpy(chat->kept, chat->tokens.ids, count * sizeof chat->kept[0]);
     struct generator_text text = {.tokens = chat->kept,
                                   .prompt = count,

@@ -162,8 +162,11 @@ static int profile_model(struct profiling *m, const struct weir_model *model) {
 }
 
 static int run(struct profiling *m, const struct ranks_command *of, struct weir_model **model) {
+    const char *out = m->values->out;
     int status = ranks_join(&m->ranks, of);
     if (status != WEIR_OK) return status;
+    if (ranks_leads(&m->ranks) && !output_is_standard(out))
+        net_run_check_output("out", out, m->faults);
     bool listed = strcmp(of->pipe->bind, "auto") != 0 && strcmp(of->pipe->bind, "none") != 0;
     if (listed && ranks_world(&m->ranks) != NULL)
         weir_faults_add(m->faults,
@@ -191,7 +194,6 @@ int cmd_profile(int argc, char **argv) {
     if (values.pipe.profile != NULL || values.pipe.balance_by != PIPE_BALANCE_BY_COST)
         weir_faults_add(&faults, "--profile and --balance-by use what this command makes: give "
                                  "--out FILE");
-    if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
     const struct path_use out = {"out", values.out, PATH_TEXT};
     path_uses_check_own(&out, 1, &values.model, &values.pipe, &faults);
     struct profiling m = {.values = &values, .args = &args, .faults = &faults, .error = &error};

@@ -147,8 +147,6 @@ static void check_values(const struct args *args, const struct train_values *val
     if (values->load != NULL && values->resume != NULL)
         weir_faults_add(faults, "--load and --resume: a resumed run has its weights: give one of "
                                 "them");
-    if (values->save_adapter != NULL && !model_options_adapts(&values->model))
-        weir_faults_add(faults, "--save-adapter: there are none: give --lora-rank or --adapter");
     if (args_given(args, "load-strict") && values->load == NULL)
         weir_faults_add(faults, "--load-strict goes with --load: give both");
     if (values->optimizer == 1 && values->nesterov && values->momentum == 0.0)

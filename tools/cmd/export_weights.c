@@ -90,7 +90,12 @@ static int check_superfluous(const struct weir__io *io, const char *path,
                       weir__archive_find(weights->archive, weights->tensors[0].name), &equal);
         if (status != WEIR_OK) return status;
     }
-    return equal ? WEIR_OK : refuse(io, path, tensor->name, "is not --model's");
+    if (equal) return WEIR_OK;
+    bool adapter = strstr(tensor->name, ".lora_") != NULL;
+    return refuse(io, path, tensor->name,
+                  adapter
+                      ? "is an adapter's: train --resume it with --save-adapter, then weir merge"
+                      : "is not --model's: give its weights");
 }
 
 static int check_all(const struct weir__io *io, const char *path,

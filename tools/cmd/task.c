@@ -17,12 +17,15 @@
 static int check_conversations(const struct task_text *text,
                                const struct weir__dataset_options *options,
                                struct weir_faults *faults) {
-    for (uint32_t i = 0; i < options->path_count; i++) {
-        if (!weir__text_ends(options->paths[i], ".jsonl")) continue;
+    for (uint32_t i = 0; i < options->path_count + options->eval_path_count; i++) {
+        bool trains = i < options->path_count;
+        const char *path =
+            trains ? options->paths[i] : options->eval_paths[i - options->path_count];
+        if (options->text || !weir__dataset_has_chats(path)) continue;
         weir_faults_add(faults,
-                        "--data %.200s: conversations are read by the model's tokenizer: put its "
+                        "--%s %.200s: conversations are read by the model's tokenizer: put its "
                         "tokenizer.json into %.200s",
-                        options->paths[i], text->folder);
+                        trains ? "data" : "eval-data", path, text->folder);
         return WEIR_ERR_CONFIG;
     }
     return WEIR_OK;
@@ -60,18 +63,20 @@ int task_open_data(struct task *task, const struct task_text *text,
     struct weir_error own = {.status = WEIR_OK};
     struct weir__io io = {.error = &own};
     bool has_words = text->folder != NULL && model_text_is(&io, text->folder);
-    int status = WEIR_OK;
-    if (has_words)
-        status = model_text_open(&io, text->folder, &task->words);
-    else if (text->folder != NULL)
+    int opened = has_words ? model_text_open(&io, text->folder, &task->words) : WEIR_OK;
+    bool usable = has_words && opened == WEIR_OK;
+    int status = opened == WEIR_ERR_OUT_OF_MEMORY ? opened : WEIR_OK;
+    if (status == WEIR_OK && text->folder != NULL && !has_words)
         status = check_conversations(text, options, faults);
     if (status != WEIR_OK) return refuse(faults, &own, status);
-    options->words = has_words ? &task->words : NULL;
+    options->words = usable ? &task->words : NULL;
     io.error = error;
     status = weir__dataset_open(&io, options, faults, &task->dataset);
     if (status != WEIR_OK) return status;
     io.error = &own;
-    status = choose_form(task, text, &io, faults);
+    /* of tokens and arrays nobody needs the tokenizer */
+    if (!usable && weir__dataset_kind(task->dataset) == WEIR__DATA_TEXT) status = opened;
+    if (status == WEIR_OK) status = choose_form(task, text, &io, faults);
     status = status != WEIR_OK ? refuse(faults, &own, status) : check_predicts(task, faults);
     if (status == WEIR_OK) return WEIR_OK;
     weir__dataset_close(task->dataset); /* which cannot be bound */
@@ -81,7 +86,7 @@ int task_open_data(struct task *task, const struct task_text *text,
 
 bool task_packs(const struct task *task, const struct arg_texts *devices, bool refused) {
     for (uint32_t i = 0; i < devices->count; i++)
-        if (strcmp(devices->text + devices->begin[i], "cpu") != 0) return false;
+        if (strncmp(devices->text + devices->begin[i], "cpu", 3) != 0) return false;
     return !refused && task->dataset != NULL &&
            weir__dataset_kind(task->dataset) == WEIR__DATA_CHATS;
 }

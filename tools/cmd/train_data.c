@@ -2,6 +2,7 @@
 /* What is trained on: from paths to mini-batches, read ahead. The data come before the model, whose
  * shape may be theirs; then they are bound to what the model takes. */
 #include "cmd/train.h"
+#include "weir_models.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -52,7 +53,10 @@ int train_data_build_model(struct train *t, const struct args *args) {
         weir__dataset_sample(t->task.dataset, &input, &target);
         data = (struct model_data){&input, &target, false};
     }
-    return model_options_build(&t->values->model, args, &data, t->faults, &t->model);
+    int status = model_options_build(&values->model, args, &data, t->faults, &t->model);
+    if (status == WEIR_OK && values->save_adapter != NULL && weir_model_adapters(t->model) == NULL)
+        weir_faults_add(t->faults, "--save-adapter: there are none: give --lora-rank or --adapter");
+    return status;
 }
 
 /* ---- binding ---- */

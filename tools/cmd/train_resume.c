@@ -291,6 +291,14 @@ static void layer_text(const struct train *t, uint32_t index, char text[96]) {
                  name);
 }
 
+/* Rows of several conversations make a model of their own. */
+static const char *packing_text(const struct train *t, uint32_t index) {
+    const char *type = "";
+    if (weir_model_layer(t->model, index, &type, NULL, NULL) != WEIR_OK) return "";
+    if (strcmp(type, "packed_embedding") == 0) return ", perhaps by --no-pack";
+    return strcmp(type, "embedding") == 0 ? ", perhaps on conversations without --no-pack" : "";
+}
+
 /* The first layer of another form. */
 static void refuse_model(const struct train *t, const char *now, const char *then) {
     char layer[96];
@@ -309,8 +317,8 @@ static void refuse_model(const struct train *t, const char *now, const char *the
         layer_text(t, (uint32_t)i, layer);
         weir_faults_add(t->faults,
                         "%s was trained with another model: %s differs: give the model that it "
-                        "began with",
-                        path, layer);
+                        "began with%s",
+                        path, layer, packing_text(t, (uint32_t)i));
         return;
     }
 }

@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- beginning ---- */
 
@@ -226,6 +227,20 @@ static void add_further_outputs(struct train *t, char texts[3][PATH_MAX], struct
     path_uses_add(uses, (struct path_use){"log-dir", texts[2], PATH_TEXT});
 }
 
+/* The folder that adapters go into, at the very end. */
+static void check_adapter(const char *folder, struct weir_faults *faults) {
+    struct weir__io io = {.error = NULL};
+    char file[PATH_MAX];
+    struct stat facts;
+    bool there = folder != NULL && stat(folder, &facts) == 0;
+    if (!there)
+        net_run_check_output("save-adapter", folder, faults);
+    else if (!S_ISDIR(facts.st_mode))
+        weir_faults_add(faults, "--save-adapter %s is a file: name a folder", folder);
+    else if (weir__folder_join(&io, folder, "adapter_model.safetensors", file) == WEIR_OK)
+        net_run_check_output("save-adapter", file, faults);
+}
+
 static int check_paths(struct train *t) {
     const struct train_values *v = t->values;
     const struct path_use outputs[] = {{"save", v->save, PATH_BINARY},
@@ -247,6 +262,7 @@ static int check_paths(struct train *t) {
         path_uses_add(uses, outputs[i]);
     }
     add_further_outputs(t, texts, uses);
+    check_adapter(v->save_adapter, t->faults);
     path_uses_add(uses, (struct path_use){"save-adapter", v->save_adapter, PATH_BINARY});
     path_uses_add(uses, (struct path_use){"resume", v->resume, PATH_INPUT, "save"});
     path_uses_add(uses, (struct path_use){"load", v->load, PATH_INPUT});

@@ -113,8 +113,9 @@ static int copy_parameters(struct weir_net *from, struct weir_net *to) {
         if (status != WEIR_OK) return status;
         status = weir_net_parameter(to, i, &target);
         if (status != WEIR_OK) return status;
-        if (source.count != target.count || source.dtype != target.dtype) return WEIR_ERR_SHAPE;
-        if (source.mapped && target.mapped) continue; /* as both have it from the same file */
+        if (source.count != target.count) return WEIR_ERR_SHAPE;
+        if (target.mapped) continue; /* frozen: as in the file that both were made with */
+        if (source.dtype != target.dtype) return WEIR_ERR_SHAPE;
         status = copy_parameter(from, &source, to, &target);
         if (status != WEIR_OK) return status;
     }

@@ -138,7 +138,8 @@ static int add_conversation(struct chat_reading *r) {
                       "has %zu tokens, but a row of --context %" PRIu32 " takes %" PRIu32
                       ": give --context %zu or more, or shorten it",
                       tokens->count, r->context, r->context + 1, tokens->count - 1);
-    struct weir__passage passage = {r->documents->token_count, (uint32_t)tokens->count};
+    struct weir__passage passage = {.first = r->documents->token_count,
+                                    .count = (uint32_t)tokens->count};
     status = weir__documents_add(r->io, r->documents, tokens->ids, tokens->learnt, tokens->count);
     return status == WEIR_OK ? weir__documents_add_passage(r->io, r->documents, passage) : status;
 }
@@ -146,7 +147,8 @@ static int add_conversation(struct chat_reading *r) {
 /* Python's JSON takes \u0000, too. */
 static int take_line(struct chat_reading *r, const char *text, size_t bytes) {
     json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *root = json_loadb(
+        text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     r->messages.count = r->count = 0;
     if (root == NULL) return refuse(r, "is no JSON: %.200s", error.text);
     int status = take_object(r, root);

@@ -119,6 +119,8 @@ int weir__dataset_open(const struct weir__io *io, const struct weir__dataset_opt
 /** Accepts NULL. No other thread may be reading. */
 void weir__dataset_close(struct weir__dataset *dataset);
 
+/** Whether a path is a file of conversations, or a folder with some. */
+bool weir__dataset_has_chats(const char *path);
 /** Whether a file that is put at FOLDER/INNER would be read where the folder is given, by its name,
  * and where the folder is text by its bytes: `text` tells what these are. */
 bool weir__dataset_would_take(const char *folder, const char *inner, bool text);

@@ -207,6 +207,19 @@ bool weir__dataset_would_take(const char *folder, const char *inner, bool text) 
     return !status && found.kind == WEIR__DATA_TEXT;
 }
 
+bool weir__dataset_has_chats(const char *path) {
+    struct weir__io io = {.error = NULL};
+    struct weir_faults none = WEIR_FAULTS_INIT;
+    struct weir__data_paths found;
+    bool has = false;
+    if (weir__data_paths_find(&io, &path, 1, WEIR__LOOK_CHATS, &none, &found) == WEIR_OK) {
+        has = found.kind == WEIR__DATA_CHATS;
+        weir__data_paths_release(&io, &found);
+    }
+    weir_faults_clean_up(&none);
+    return has;
+}
+
 /* What numpy.savez was given without names: arr_0.npy and arr_1.npy, in their order. */
 static bool are_nameless(const struct weir__data_paths *found) {
     return role_of(found->files.list[0]) == ROLE_NONE && role_of(found->files.list[1]) == ROLE_NONE;

@@ -86,7 +86,8 @@ static int cut(const struct weir__io *io, uint64_t first, uint32_t context,
     int status = WEIR_OK;
     for (uint64_t at = first; at + 1 < documents->token_count && status == WEIR_OK; at += context) {
         uint64_t rest = documents->token_count - at;
-        struct weir__passage passage = {at, rest <= context ? (uint32_t)rest : context + 1};
+        struct weir__passage passage = {.first = at,
+                                        .count = rest <= context ? (uint32_t)rest : context + 1};
         status = weir__documents_add_passage(io, documents, passage);
     }
     return status;
@@ -257,8 +258,10 @@ void weir__documents_read(const struct weir__documents *documents, uint64_t row,
 const uint32_t *weir__documents_prompt(const struct weir__documents *documents, uint64_t row,
                                        uint32_t most, uint32_t *count) {
     struct weir__passage passage = passages_of(documents)[rows_of(documents)[row]];
+    bool text = documents->learnt.data[passage.first]; /* a conversation's first never is */
     uint32_t used = 1;
-    while (used < most && used + 1 < passage.count && !documents->learnt.data[passage.first + used])
+    while (used < most && used + 1 < passage.count &&
+           (text || !documents->learnt.data[passage.first + used]))
         used++;
     *count = used;
     return ids_of(documents) + passage.first;

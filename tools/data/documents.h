@@ -33,6 +33,7 @@
 struct weir__passage {
     uint64_t first;
     uint32_t count; /**< at least 2 */
+    uint32_t zero;  /**< instead of padding: all bytes are in a fingerprint */
 };
 
 /** Zeroed; then text or conversations are added, then planned; read-only from then on. */

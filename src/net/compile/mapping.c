@@ -42,6 +42,8 @@ void weir__map_parameters(struct weir__network *network, struct weir__stage_grap
         parameter->mapped = NULL; /* a copy begins as its original is */
         parameter->stored = parameter->dtype;
         if (!stays || backend->on_gpu || parameter->dtype != WEIR_F32) continue;
+        bool copies = parameter->original != WEIR__NONE; /* of what may be given other numbers */
+        if (copies && network->parameters[parameter->original].mapped == NULL) continue;
         if (!may_stay(&stage->graph, parameter->value)) continue;
         const void *mapped = mapping->find(mapping->context, parameter, &stored);
         assert(stored == WEIR_F32 || stored == WEIR_BF16);

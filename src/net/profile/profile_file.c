@@ -385,7 +385,8 @@ static int read_profile(struct profile_reading *r, const struct weir_allocator *
 
 /** Whether the one is of CPUs, and the other of GPUs, with all else the same. */
 static bool are_alike(const struct weir_profile *a, const struct weir_profile *b) {
-    return a->costs.layer_count == b->costs.layer_count && a->model == b->model &&
+    bool of_ranks = a->costs.rank_count > 0 || b->costs.rank_count > 0; /* nobody measures that */
+    return !of_ranks && a->costs.layer_count == b->costs.layer_count && a->model == b->model &&
            a->rows == b->rows && a->dtype == b->dtype && a->reference == b->reference &&
            a->infer_only == b->infer_only && a->measured == b->measured &&
            strcmp(a->version, b->version) == 0 && strcmp(a->device, "cpu") == 0 &&

@@ -348,6 +348,7 @@ uint64_t weir_net_copy_bytes(const struct weir_model *model,
     for (uint32_t i = 0; i < layers && good; i++)
         numbers += facts[i].parameters + facts[i].statistics + arrays * facts[i].trainable;
     weir__release(options->pipe.allocator, facts, layers, sizeof *facts);
+    if (!good) return 0;
     return (numbers - weir__net_mapped_count(model, options)) * weir_dtype_bytes(dtype);
 }
 

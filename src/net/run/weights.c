@@ -39,7 +39,8 @@ int weir__net_weights_open(struct weir__net_weights *weights,
         return status;
     }
     weights->fresh = true;
-    weights->mapping = (struct weir__mapping){options->weights_all, find, weights};
+    bool all = options->weights_all && options->pipe.infer_only; /* else what learns would stay */
+    weights->mapping = (struct weir__mapping){all, find, weights};
     return weir__text_copy(weights->allocator, options->weights, &weights->path);
 }
 
