@@ -57,15 +57,20 @@ static void tokens_init(struct trial_data *data, const struct weir_model *model)
 
 /* B begins as 0, where A has no gradient. */
 static void fill_up(struct weir_net *net) {
+    static double values[4096];
     struct weir_parameter p;
-    for (uint32_t i = 0; weir_net_parameter(net, i, &p) == WEIR_OK; i++)
-        for (uint64_t k = 0; p.adapter && k < p.count; k++) {
+    for (uint32_t i = 0; weir_net_parameter(net, i, &p) == WEIR_OK; i++) {
+        size_t bytes = (size_t)p.count * weir_dtype_bytes(p.dtype);
+        if (!p.adapter || !EXPECT(p.count <= WEIR__COUNT_OF(values))) continue;
+        for (uint64_t k = 0; k < p.count; k++) {
             double value = 0.3 * sin((double)(i * 100 + k));
             if (p.dtype == WEIR_F64)
-                ((double *)p.data)[k] = value;
+                values[k] = value;
             else
-                ((float *)p.data)[k] = (float)value;
+                ((float *)values)[k] = (float)value;
         }
+        EXPECT_STATUS(weir_pipe_write(weir_net_pipe(net), p.stage, p.data, values, bytes), WEIR_OK);
+    }
     EXPECT_STATUS(weir_net_share(net), WEIR_OK);
 }
 
