@@ -63,20 +63,20 @@ int task_open_data(struct task *task, const struct task_text *text,
     struct weir_error own = {.status = WEIR_OK};
     struct weir__io io = {.error = &own};
     bool has_words = text->folder != NULL && model_text_is(&io, text->folder);
-    int opened = has_words ? model_text_open(&io, text->folder, &task->words) : WEIR_OK;
-    bool usable = has_words && opened == WEIR_OK;
-    int status = opened == WEIR_ERR_OUT_OF_MEMORY ? opened : WEIR_OK;
-    if (status == WEIR_OK && text->folder != NULL && !has_words)
+    int opened = has_words ? model_text_open(&io, text->folder, &task->words) : WEIR_OK, status;
+    if (opened == WEIR_ERR_OUT_OF_MEMORY) return opened;
+    if (text->folder != NULL && !has_words) {
         status = check_conversations(text, options, faults);
-    if (status != WEIR_OK) return refuse(faults, &own, status);
-    options->words = usable ? &task->words : NULL;
+        if (status != WEIR_OK) return status;
+    }
+    options->words = has_words && opened == WEIR_OK ? &task->words : NULL;
     io.error = error;
     status = weir__dataset_open(&io, options, faults, &task->dataset);
     if (status != WEIR_OK) return status;
     io.error = &own;
     /* of tokens and arrays nobody needs the tokenizer */
-    if (!usable && weir__dataset_kind(task->dataset) == WEIR__DATA_TEXT) status = opened;
-    if (status == WEIR_OK) status = choose_form(task, text, &io, faults);
+    bool lacks_words = opened != WEIR_OK && weir__dataset_kind(task->dataset) == WEIR__DATA_TEXT;
+    status = lacks_words ? opened : choose_form(task, text, &io, faults);
     status = status != WEIR_OK ? refuse(faults, &own, status) : check_predicts(task, faults);
     if (status == WEIR_OK) return WEIR_OK;
     weir__dataset_close(task->dataset); /* which cannot be bound */
