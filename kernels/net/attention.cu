@@ -76,8 +76,6 @@ template <typename T, int pieces>
 __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) {
     DYNAMIC_SHARED(float, a);
     float *b = a + TILE * PITCH;
-    /* As far as the registers reach; with one piece of f32 NVRTC 12.9 would spill on sm_80. */
-    constexpr int unroll = pieces > 2 || (pieces == 1 && sizeof(T) > 2) ? 1 : 2;
     const struct block_part part = part_of_block(pass, pass.heads, TILE, true);
     const uint64_t step = pass.step, kv_step = pass.kv_step;
     const uint64_t kv_at = head_at(pass, part.row, part.head / pass.group, kv_step);
@@ -94,8 +92,9 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
         const uint32_t keys = pass.tokens - key < TILE ? pass.tokens - key : TILE;
         const uint64_t at = kv_at + key * kv_step;
         float score[OWN][OWN] = {};
-        multiply_heads<unroll>(score, a, b, q, step, rows, static_cast<const T *>(pass.k) + at,
-                               kv_step, keys, pass.size);
+        multiply_heads<steps_unrolled<pieces>>(score, a, b, q, step, rows,
+                                               static_cast<const T *>(pass.k) + at, kv_step, keys,
+                                               pass.size);
         mask(score, pass, query, key + lane);
         share_out(state, score, factor);
         scale_rows(out, factor);

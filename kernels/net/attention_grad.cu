@@ -61,10 +61,10 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
         const uint64_t at = kv_at + key * pass.kv_step;
         const T *k = static_cast<const T *>(pass.k) + at, *v = static_cast<const T *>(pass.v) + at;
         float dp[OWN][OWN] = {}, score[OWN][OWN] = {};
-        multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, dy, head.width, rows, v, pass.kv_step, keys,
-                                             pass.size);
-        multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, pass.step, rows, k, pass.kv_step, keys,
-                                             pass.size);
+        multiply_heads<steps_unrolled<pieces>>(dp, a, b, dy, head.width, rows, v, pass.kv_step,
+                                               keys, pass.size);
+        multiply_heads<steps_unrolled<pieces>>(score, a, b, q, pass.step, rows, k, pass.kv_step,
+                                               keys, pass.size);
 #pragma unroll
         for (int i = 0; i < OWN; i++)
 #pragma unroll
@@ -121,14 +121,14 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
         const T *k = static_cast<const T *>(pass.k) + at, *v = static_cast<const T *>(pass.v) + at;
         const T *q = head.q + query * pass.step, *dy = head.dy + query * head.width;
         float p[OWN][OWN] = {}, dp[OWN][OWN] = {};
-        multiply_heads<(pieces > 2 ? 1 : 2)>(p, a, b, k, pass.kv_step, keys, q, pass.step, queries,
-                                             pass.size);
+        multiply_heads<steps_unrolled<pieces>>(p, a, b, k, pass.kv_step, keys, q, pass.step,
+                                               queries, pass.size);
         if (threadIdx.x < TILE) { /* nobody reads them between two of multiply_heads' barriers */
             lse[threadIdx.x] = threadIdx.x < left ? head.lse[query + threadIdx.x] : 0.0f;
             delta[threadIdx.x] = threadIdx.x < left ? head.delta[query + threadIdx.x] : 0.0f;
         }
-        multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, v, pass.kv_step, keys, dy, head.width,
-                                             queries, pass.size);
+        multiply_heads<steps_unrolled<pieces>>(dp, a, b, v, pass.kv_step, keys, dy, head.width,
+                                               queries, pass.size);
         make_shares(p, dp, pass, lse, delta, part.first, query);
         __syncthreads();
         keep_tile(a, p);
@@ -144,7 +144,7 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
     store_pieces(static_cast<T *>(pass.dv) + at, pass.kv_step, dv, keys, pass.size);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     weir_attention_grad_q_64_f32(struct weir__cuda_attention pass) {
     grad_q<float, 1>(pass);
 }
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 EXPORT_KERNEL(weir_attention_grad_q_256_f32);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     weir_attention_grad_q_64_bf16(struct weir__cuda_attention pass) {
     grad_q<bf16, 1>(pass);
 }

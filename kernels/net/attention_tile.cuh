@@ -63,6 +63,10 @@ __device__ __forceinline__ uint32_t own_row() {
     return threadIdx.x / ACROSS * OWN;
 }
 
+/** Unrolled steps of multiply_heads beside so many pieces of a head's sums: as far as the registers
+ * of sm_80 to sm_100 reach, by nvcc 13 and NVRTC 12.9, where two blocks share a processor. */
+template <int pieces> constexpr int steps_unrolled = pieces == 2 ? 2 : 1;
+
 /** sum[i][j] += a's row own_row() + i times b's row across + 16 j, over `columns` columns, or up to
  * three more, which are 0. */
 template <int unroll>
