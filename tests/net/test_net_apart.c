@@ -200,7 +200,10 @@ static void random_net(const char *const *devices, enum weir_dtype dtype) {
     struct net_problem problem = {0};
     static char table[TRIAL_TABLE_BYTES];
     uint32_t balance[4];
-    net_problem_init(&problem);
+    if (devices != NULL)
+        net_problem_init_for_gpus(&problem);
+    else
+        net_problem_init(&problem);
     if (problem.model == NULL || test_has_failed()) return;
     uint32_t layers = weir_model_layer_count(problem.model);
     uint32_t stages = 1 + (uint32_t)test_random_below(layers < 3 ? layers : 3);
