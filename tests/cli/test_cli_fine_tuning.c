@@ -58,8 +58,7 @@ static const char *make_folder(void) {
 /* A line of the page without "weir ". */
 static void run_command(const char *folder, const char *line) {
     bool talks = strstr(line, "chats") != NULL || strncmp(line, "chat ", 5) == 0;
-    cli_run_in(folder, &run, "%s%s%s < question.txt", line, talks ? " --template qwen2.5" : "",
-               strncmp(line, "train ", 6) == 0 ? " --plan given --stages 1 --chunks 1" : "");
+    cli_run_in(folder, &run, "%s%s < question.txt", line, talks ? " --template qwen2.5" : "");
     if (!EXPECT_EQ_INT(run.code, 0)) TEST_FAIL("weir %s: %s", line, run.output);
 }
 

@@ -66,7 +66,7 @@ static int open_data(struct forward *f) {
     const struct forward_values *values = f->values;
     bool folder = model_options_is_folder(&values->model);
     struct task_text text = {folder ? values->model.model : NULL, values->form,
-                             args_given(f->args, "template")};
+                             args_given(f->args, "template"), values->no_pack};
     struct weir__dataset_options options = {.paths = f->values->data.items,
                                             .path_count = f->values->data.count,
                                             .whole = true,

@@ -36,7 +36,10 @@ static int choose_form(struct task *task, const struct task_text *text, const st
     enum weir__data_kind kind = weir__dataset_kind(task->dataset);
     if (kind == WEIR__DATA_CHATS)
         return model_text_choose(io, text->folder, text->form, &task->words);
-    if (!text->form_given) return WEIR_OK;
+    if (text->no_pack)
+        weir_faults_add(faults, "--no-pack means nothing without conversations (.jsonl): leave it "
+                                "away");
+    if (!text->form_given) return text->no_pack ? WEIR_ERR_CONFIG : WEIR_OK;
     weir_faults_add(faults, "--template means nothing without conversations (.jsonl) for a --model "
                             "with a tokenizer: leave it away");
     return WEIR_ERR_CONFIG;

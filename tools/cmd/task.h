@@ -49,6 +49,7 @@ struct task_text {
     const char *folder; /**< --model, where that is a folder of transformers; else NULL */
     uint32_t form;      /**< --template, in model_text_templates */
     bool form_given;    /**< on the command line */
+    bool no_pack;       /**< likewise */
 };
 /** Opens the tokenizer of the folder, if it has one, and the data set of `options` by it; of
  * conversations the chat template, too. What is refused is a line in `faults`. */

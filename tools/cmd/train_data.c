@@ -38,7 +38,7 @@ int train_data_open(struct train *t) {
                                             false};
     bool folder = model_options_is_folder(&values->model);
     struct task_text text = {folder ? values->model.model : NULL, values->form,
-                             args_given(t->args, "template")};
+                             args_given(t->args, "template"), values->no_pack};
     int status = options.path_count > 0 ? WEIR_OK : choose_own_text(t, &options);
     if (status != WEIR_OK) return status;
     return task_open_data(&t->task, &text, &options, t->faults, t->error);
@@ -53,6 +53,11 @@ int train_data_build_model(struct train *t, const struct args *args) {
         weir__dataset_sample(t->task.dataset, &input, &target);
         data = (struct model_data){&input, &target, false};
     }
+    if (data.packed && values->pipe.profile != NULL)
+        weir_faults_add(t->faults,
+                        "--profile %s: its times are of rows that conversations do not share: give "
+                        "--no-pack, or leave it away",
+                        values->pipe.profile);
     int status = model_options_build(&values->model, args, &data, t->faults, &t->model);
     if (status == WEIR_OK && values->save_adapter != NULL && weir_model_adapters(t->model) == NULL)
         weir_faults_add(t->faults, "--save-adapter: there are none: give --lora-rank or --adapter");
