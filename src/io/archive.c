@@ -23,23 +23,15 @@ struct weir__archive {
 
 /* ---- opening ---- */
 
-/** Whether the folder has such a file; `path` becomes its path. */
-static bool has_file(const struct weir__io *io, const char *folder, const char *name,
-                     char path[PATH_MAX]) {
-    struct stat facts;
-    int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    return length < PATH_MAX && (weir__io_calls_of(io)->stat(path, &facts) == 0 || errno != ENOENT);
-}
-
 static int open_folder(const struct weir__io *io, const char *folder,
                        struct weir__archive *archive) {
     assert(archive->file == NULL && archive->folder != NULL);
     char path[PATH_MAX], shortened[96];
     struct weir__bytes text = {0};
-    bool own = has_file(io, folder, WEIR__ARCHIVE_INDEX, path);
-    if (!own && has_file(io, folder, "model.safetensors", path))
+    bool own = weir__folder_has(io, folder, WEIR__ARCHIVE_INDEX, path);
+    if (!own && weir__folder_has(io, folder, "model.safetensors", path))
         return weir__safetensors_open(io, path, NULL, &archive->file);
-    if (!own && !has_file(io, folder, "model.safetensors.index.json", path))
+    if (!own && !weir__folder_has(io, folder, "model.safetensors.index.json", path))
         return weir__fail(io->error, WEIR_ERR_IO,
                           "cannot open %s: it is a folder without " WEIR__ARCHIVE_INDEX
                           " (no save to it was ever complete), and without model.safetensors and "
@@ -173,9 +165,9 @@ static int open_part(const struct weir__io *io, struct weir__archive *archive,
                      struct weir__part *part) {
     char path[PATH_MAX];
     if (part->file != NULL) return WEIR_OK;
-    if (snprintf(path, sizeof path, "%s/%s", archive->folder, part->name) >= PATH_MAX)
-        return weir__io_fail(io, ENAMETOOLONG, "open", archive->folder);
-    int status = weir__safetensors_open(io, path, NULL, &part->file);
+    int status = weir__path_join(io, archive->folder, part->name, path);
+    if (status != WEIR_OK) return status;
+    status = weir__safetensors_open(io, path, NULL, &part->file);
     if (status != WEIR_OK) return status;
     if ((status = check_part(io, path, part)) != WEIR_OK) goto fail;
     uint32_t count = weir__safetensors_count(part->file);
@@ -211,7 +203,7 @@ static int open_piece(const struct weir__io *io, struct weir__archive *archive,
     char path[PATH_MAX], reason[160];
     int status = open_part(io, archive, part);
     if (status != WEIR_OK) return status;
-    snprintf(path, sizeof path, "%s/%s", archive->folder, part->name);
+    if ((status = weir__path_join(io, archive->folder, part->name, path)) != WEIR_OK) return status;
     *piece = weir__safetensors_find(part->file, tensor->name);
     uint64_t count = extent->end - extent->begin;
     if (*piece == NULL || (*piece)->dtype != tensor->dtype ||

@@ -20,13 +20,6 @@ enum { ENTRIES_MAX = 1 << 24, NAME_SHOWN = 64 }; /* of a folder */
 
 /* ---- names ---- */
 
-static int join(const struct weir__io *io, const char *folder, const char *name,
-                char path[PATH_MAX]) {
-    assert(folder != NULL && name != NULL && name[0] != 0);
-    if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return WEIR_OK;
-    return weir__io_fail(io, ENAMETOOLONG, "write", folder);
-}
-
 void weir__part_name(uint64_t step, uint32_t token, uint32_t rank,
                      char name[WEIR__PART_NAME_BYTES]) {
     snprintf(name, WEIR__PART_NAME_BYTES, "part-%" PRIu64 "-%08" PRIx32 "-%" PRIu32 ".safetensors",
@@ -107,11 +100,8 @@ static int note_part(const struct weir__io *io, const char *folder, const char *
 
 /* Then whatever else lies there stays, and does no harm. */
 static bool has_index(const struct weir__io *io, const char *folder) {
-    struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
-    struct stat facts;
     char path[PATH_MAX];
-    return join(&quiet, folder, WEIR__ARCHIVE_INDEX, path) == WEIR_OK &&
-           weir__io_calls_of(io)->stat(path, &facts) == 0;
+    return weir__folder_has(io, folder, WEIR__ARCHIVE_INDEX, path);
 }
 
 bool weir__archive_takes(const struct weir__io *io, const char *path) {
@@ -202,7 +192,7 @@ int weir__archive_write(const struct weir__io *io, const char *folder, const cha
     char(*digests)[DIGEST_BYTES] = weir__pool_take(&pool, count, sizeof *digests);
     int status = pool.failed ? weir__io_fail(io, ENOMEM, "write", name) : WEIR_OK;
     if (status != WEIR_OK) goto out;
-    if ((status = join(io, folder, name, path)) != WEIR_OK) goto out;
+    if ((status = weir__path_join(io, folder, name, path)) != WEIR_OK) goto out;
     for (uint32_t i = 0; i < count; i++) {
         status = make_item(io, &pieces[i], &items[i], &texts[i], digests[i]);
         if (status != WEIR_OK) goto out;
@@ -275,7 +265,7 @@ static int read_part(struct committing *c, uint32_t part) {
     const char *name = c->commit->parts[part];
     struct weir__safetensors *file = NULL;
     char path[PATH_MAX], digest[24];
-    int status = join(c->io, c->folder, name, path);
+    int status = weir__path_join(c->io, c->folder, name, path);
     if (status != WEIR_OK) return status;
     if ((status = weir__safetensors_open(c->io, path, NULL, &file)) != WEIR_OK) return status;
     snprintf(digest, sizeof digest, "%016" PRIx64, weir__safetensors_digest(file, true));
@@ -335,7 +325,7 @@ static int write_index(const struct weir__io *io, const char *folder, const char
     char path[PATH_MAX];
     struct weir__index index;
     struct weir__file file;
-    int status = join(io, folder, WEIR__ARCHIVE_INDEX, path);
+    int status = weir__path_join(io, folder, WEIR__ARCHIVE_INDEX, path);
     if (status != WEIR_OK) return status;
     status = weir__index_read(io, path, text, bytes, &index);
     weir__index_clean_up(&index);
@@ -356,7 +346,7 @@ static int remove_superseded(const struct weir__io *io, const char *folder, cons
                              void *context) {
     char path[PATH_MAX];
     if (!is_part(name) || is_kept(context, name)) return WEIR_OK;
-    int status = join(io, folder, name, path);
+    int status = weir__path_join(io, folder, name, path);
     if (status != WEIR_OK) return status;
     if (weir__io_calls_of(io)->unlink(path) == 0 || errno == ENOENT) return WEIR_OK;
     return weir__io_fail(io, errno, "remove what is superseded,", path);
@@ -435,9 +425,9 @@ out:
 static int link_part(const struct weir__io *io, const char *from, const char *to,
                      const char *name) {
     char here[PATH_MAX], there[PATH_MAX];
-    int status = join(io, from, name, here);
+    int status = weir__path_join(io, from, name, here);
     if (status != WEIR_OK) return status;
-    if ((status = join(io, to, name, there)) != WEIR_OK) return status;
+    if ((status = weir__path_join(io, to, name, there)) != WEIR_OK) return status;
     if (weir__io_calls_of(io)->link(here, there) == 0 || errno == EEXIST) return WEIR_OK;
     return copy_file(io, here, there);
 }
@@ -470,7 +460,7 @@ int weir__archive_alias(const struct weir__io *io, const char *from, const char 
     struct weir__bytes text = {0};
     int status = weir__archive_prepare(io, to);
     if (status != WEIR_OK) return status;
-    if ((status = join(io, from, WEIR__ARCHIVE_INDEX, path)) != WEIR_OK) return status;
+    if ((status = weir__path_join(io, from, WEIR__ARCHIVE_INDEX, path)) != WEIR_OK) return status;
     if ((status = weir__file_read(io, path, INDEX_BYTES_MAX, &text)) != WEIR_OK) return status;
     status = alias_parts(io, from, to, &text);
     weir__bytes_release(io->allocator, &text);
@@ -484,7 +474,7 @@ static int remove_own(const struct weir__io *io, const char *folder, const char 
     char path[PATH_MAX];
     (void)context;
     if (!is_part(name) && !is_index(name)) return WEIR_OK;
-    int status = join(io, folder, name, path);
+    int status = weir__path_join(io, folder, name, path);
     if (status != WEIR_OK) return status;
     if (weir__io_calls_of(io)->unlink(path) == 0 || errno == ENOENT) return WEIR_OK;
     return weir__io_fail(io, errno, "remove", path);

@@ -28,8 +28,8 @@ static int no_memory(const struct shards *shards) {
 
 static int open_part(const struct shards *shards, struct weir__part *part) {
     char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", shards->folder, part->name) >= PATH_MAX)
-        return refuse(shards, "has too long a path", part->name);
+    int status = weir__path_join(shards->io, shards->folder, part->name, path);
+    if (status != WEIR_OK) return status;
     return weir__safetensors_open(shards->io, path, NULL, &part->file);
 }
 

@@ -119,6 +119,23 @@ int weir__io_fail(const struct weir__io *io, int number, const char *what, const
                       way_out(number));
 }
 
+int weir__path_join(const struct weir__io *io, const char *folder, const char *name, char *path) {
+    assert(folder != NULL && name != NULL && name[0] != '\0');
+    size_t length = strlen(folder);
+    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
+    int used = snprintf(path, PATH_MAX, "%s%s%s", folder, slash, name);
+    if (used >= 0 && used < PATH_MAX) return WEIR_OK;
+    return weir__io_fail(io, ENAMETOOLONG, "name a file of", folder);
+}
+
+bool weir__folder_has(const struct weir__io *io, const char *folder, const char *name, char *path) {
+    const struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
+    struct stat facts;
+    if (weir__path_join(&quiet, folder, name, path) != WEIR_OK) return false;
+    bool there = weir__io_calls_of(io)->stat(path, &facts) == 0;
+    return there || (errno != ENOENT && errno != ENOTDIR);
+}
+
 /* ---- single calls ---- */
 
 int weir__io_open(const struct weir__io *io, const char *path, int flags, unsigned mode) {

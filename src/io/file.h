@@ -64,6 +64,13 @@ int weir__io_fail(const struct weir__io *io, int number, const char *what, const
  * Returns `path` itself, or `text`. */
 const char *weir__path_text(const char *path, char text[96]);
 
+/** FOLDER/NAME into `path` of PATH_MAX bytes; WEIR_ERR_IO where it does not fit. */
+int weir__path_join(const struct weir__io *io, const char *folder, const char *name, char *path);
+
+/** Whether a file `path`, FOLDER/NAME as above, is there, or cannot be asked about: then opening it
+ * says why. Fails nothing. */
+bool weir__folder_has(const struct weir__io *io, const char *folder, const char *name, char *path);
+
 /* Single calls, repeated while a signal interrupts them, at most 1,000 times in a row. */
 
 /** open(2) with O_CLOEXEC; -1 and errno on failure. */

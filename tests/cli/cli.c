@@ -158,6 +158,15 @@ bool cli_catches(pid_t process, int signal_number) {
 
 /* ---- making ---- */
 
+void cli_write(const char *folder, const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    EXPECT(fputs(text, file) >= 0);
+    EXPECT(fclose(file) == 0);
+}
+
 /* Sentences of a few words, drawn by a small generator: a bigram model finds much in them. */
 static void make_text(char *text, size_t bytes, uint32_t state) {
     static const char *const words[] = {"stage ",  "forward ", "pipe ",     "of ", "the ",

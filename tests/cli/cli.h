@@ -55,6 +55,8 @@ void cli_run_in(const char *folder, struct cli_run *run, const char *format, ...
 bool cli_do(const char *folder, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool cli_code_at(const char *file, int line, const struct cli_run *run, int wanted);
 
+/** Writes a text to FOLDER/NAME; the test fails unless that works. */
+void cli_write(const char *folder, const char *name, const char *text);
 /** A folder of small text files, some 30 KB, always the same. */
 const char *cli_text(void);
 /** Writes tensors `input` and `target` for CLI_MODEL with --vocab 32 to DIRECTORY/NAME; the path

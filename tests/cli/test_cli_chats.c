@@ -14,15 +14,6 @@
 
 static struct cli_run run;
 
-static void write_file(const char *folder, const char *name, const char *text) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
-}
-
 #define CONFIG                                                                                     \
     "{\"model_type\": \"qwen2\", \"hidden_size\": 16, \"intermediate_size\": 24, "                 \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "           \
@@ -35,7 +26,7 @@ static const char *make_folder(void) {
     const char *folder = test_temporary_directory();
     EXPECT(cli_do(folder, "mkdir model"));
     EXPECT(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
-    write_file(folder, "model/config.json", CONFIG);
+    cli_write(folder, "model/config.json", CONFIG);
     cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
     EXPECT_EQ_INT(run.code, 0);
     return folder;
@@ -94,7 +85,7 @@ static void test_replies_are_learnt_and_nothing_else(void) {
     EXPECT(after < 0.2);
     /* the same tokens in each reply, and the one behind; the template has a thought before them */
     char path[512];
-    write_file(folder, "reply", "<think>\n\n</think>\n\na number<|im_end|>");
+    cli_write(folder, "reply", "<think>\n\n</think>\n\na number<|im_end|>");
     CLI_CODE_IN(folder, &run, 0, "tokenize --model model --file reply > ids");
     snprintf(path, sizeof path, "%s/ids", folder);
     size_t bytes = 0, lines = 0;
@@ -104,7 +95,7 @@ static void test_replies_are_learnt_and_nothing_else(void) {
     EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), 9 * lines);
     json_decref(summary);
     /* what was asked is not what it learnt */
-    write_file(folder, "text", "what is 123456 and no more than that");
+    cli_write(folder, "text", "what is 123456 and no more than that");
     EXPECT(loss_of(folder, "--model model --load w.safetensors --data text", NULL) > 3);
 }
 
@@ -221,13 +212,13 @@ static void test_samples_answer_a_question(void) {
 static void test_what_cannot_be_read_so_is_refused(void) {
     const char *folder = make_folder();
     make_chats(folder, "chats.jsonl", 4);
-    write_file(folder, "text", "some text, not much of it");
+    cli_write(folder, "text", "some text, not much of it");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1");
     EXPECT_CONTAINS(run.output, "name a template by --template (llama3");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1 --template chatml");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1 --template llama3");
     EXPECT_CONTAINS(run.output, "writes <|begin_of_text|>, which is no added token");
-    write_file(folder, "model/chat_template.jinja", "{{ messages }}");
+    cli_write(folder, "model/chat_template.jinja", "{{ messages }}");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1");
     EXPECT_CONTAINS(run.output, "model/chat_template.jinja: the chat template is none");
     CLI_CODE_IN(folder, &run, 2, TRAIN TEMPLATE "--data text --steps 1");

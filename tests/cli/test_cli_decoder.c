@@ -20,11 +20,7 @@ static void write_file(const char *folder, const char *name, const char *text) {
     char path[512];
     snprintf(path, sizeof path, "%s/model", folder);
     CHECK(mkdir(path, 0777) == 0 || errno == EEXIST);
-    snprintf(path, sizeof path, "%s/model/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
+    cli_write(path, name, text);
 }
 
 #define CONFIG(type, width, inner, layers, heads, kv_heads, size, vocab, theta, more)              \

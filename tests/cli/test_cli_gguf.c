@@ -23,21 +23,12 @@ static struct cli_run run;
     ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "  \
     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64}"
 
-static void write_file(const char *folder, const char *name, const char *text) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
-}
-
 static const char *make_folder(const char *config, const char *family) {
     const char *folder = test_temporary_directory();
     EXPECT(cli_do(folder, "mkdir model"));
     EXPECT(
         cli_do(".", "cp tests/golden/tokenizers/%s.json %s/model/tokenizer.json", family, folder));
-    write_file(folder, "model/config.json", config);
+    cli_write(folder, "model/config.json", config);
     cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
     EXPECT_EQ_INT(run.code, 0);
     return folder;
@@ -171,9 +162,9 @@ static void test_a_file_has_the_model(void) {
     struct reader r;
     char path[512];
     size_t length;
-    write_file(folder, "model/tokenizer_config.json",
-               "{\"eos_token\": \"<|im_end|>\", \"pad_token\": {\"content\": \"<|endoftext|>\"}, "
-               "\"chat_template\": \"{{ x }}\"}");
+    cli_write(folder, "model/tokenizer_config.json",
+              "{\"eos_token\": \"<|im_end|>\", \"pad_token\": {\"content\": \"<|endoftext|>\"}, "
+              "\"chat_template\": \"{{ x }}\"}");
     CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --type f32 --out m.gguf");
     open_file(&r, folder, "m.gguf");
     CHECK_HELPERS();

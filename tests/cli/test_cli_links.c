@@ -10,15 +10,6 @@
 
 static struct cli_run run;
 
-static void write_text(const char *folder, const char *name, const char *text) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
-}
-
 static json_t *json_in(const char *folder, const char *name) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -39,9 +30,9 @@ static double step_in(const char *folder, const char *name) {
 /* Eight messages of 2 s each way, one after the other, beside tasks of 1. */
 static void test_simulate_goes_by_a_file_of_links(void) {
     const char *folder = test_temporary_directory();
-    write_text(folder, "pairs.json", "{\"ranks\": [{}, {}], \"links\": [" PAIRS "]}");
-    write_text(folder, "others.json",
-               "{\"ranks\": 2, \"links\": [{\"alpha\": 0.25, \"bandwidth\": 0.5}]}");
+    cli_write(folder, "pairs.json", "{\"ranks\": [{}, {}], \"links\": [" PAIRS "]}");
+    cli_write(folder, "others.json",
+              "{\"ranks\": 2, \"links\": [{\"alpha\": 0.25, \"bandwidth\": 0.5}]}");
     CLI_CODE_IN(folder, &run, 0,
                 "simulate --schedule gpipe --chunks 8 --time F=1,B=1 --border-bytes 1 "
                 "--links pairs.json --json out.json");
@@ -69,14 +60,14 @@ static void test_files_of_links_that_cannot_be_are_refused(void) {
     };
     const char *folder = test_temporary_directory();
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        write_text(folder, "links.json", files[i].text);
+        cli_write(folder, "links.json", files[i].text);
         CLI_CODE_IN(folder, &run, 2, "simulate --links links.json");
         EXPECT_CONTAINS(run.output, "--links links.json: ");
         EXPECT_CONTAINS(run.output, files[i].why);
     }
     CLI_CODE_IN(folder, &run, 2, "simulate --links none.json");
     EXPECT_CONTAINS(run.output, "--links none.json: ");
-    write_text(folder, "links.json", "{\"ranks\": 2, \"links\": [" PAIRS "]}");
+    cli_write(folder, "links.json", "{\"ranks\": 2, \"links\": [" PAIRS "]}");
     CLI_CODE_IN(folder, &run, 2, "simulate --links links.json --workers 1");
     EXPECT_CONTAINS(run.output, "links of 2 ranks for 1 worker");
     CLI_CODE_IN(folder, &run, 2, "plan " CLI_MODEL " --links links.json");
@@ -86,10 +77,10 @@ static void test_files_of_links_that_cannot_be_are_refused(void) {
 /* Slower links make a longer step, of the same plan or another. */
 static void test_plan_goes_by_links(void) {
     const char *folder = test_temporary_directory();
-    write_text(folder, "fast.json",
-               "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": 1e15}]}");
-    write_text(folder, "slow.json",
-               "{\"ranks\": 2, \"links\": [{\"alpha\": 1, \"bandwidth\": 1e15}]}");
+    cli_write(folder, "fast.json",
+              "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": 1e15}]}");
+    cli_write(folder, "slow.json",
+              "{\"ranks\": 2, \"links\": [{\"alpha\": 1, \"bandwidth\": 1e15}]}");
     CLI_CODE_IN(folder, &run, 0,
                 "plan " CLI_MODEL " --search --links fast.json --json fast.out --chunks 2");
     CLI_CODE_IN(folder, &run, 0,
@@ -101,8 +92,8 @@ static void test_plan_goes_by_links(void) {
 /* Two replicas of a worker each: 4 micro-batches, then slices of a second, norm, half an update. */
 static void test_simulate_counts_what_replicas_share(void) {
     const char *folder = test_temporary_directory();
-    write_text(folder, "links.json",
-               "{\"ranks\": 2, \"links\": [{\"alpha\": 0.25, \"bandwidth\": 65536}]}");
+    cli_write(folder, "links.json",
+              "{\"ranks\": 2, \"links\": [{\"alpha\": 0.25, \"bandwidth\": 65536}]}");
     CLI_CODE_IN(folder, &run, 0,
                 "simulate --schedule 1f1b --chunks 8 --time F=1,B=2,N=0.5,U=1 --replicas 2 "
                 "--gradient-bytes 128KiB --links links.json --json out.json");
@@ -137,11 +128,11 @@ static void expect_found(const char *folder, const char *name, uint32_t replicas
 /* Gradients that cost nothing are shared; those that take seconds are not. */
 static void test_plan_searches_how_many_replicas(void) {
     const char *folder = test_temporary_directory();
-    write_text(folder, "near.json",
-               "{\"ranks\": [{\"host\": \"a\"}, {\"host\": \"a\"}], \"links\": "
-               "[{\"alpha\": 0, \"bandwidth\": 1e15}]}");
-    write_text(folder, "far.json",
-               "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": 1e4}]}");
+    cli_write(folder, "near.json",
+              "{\"ranks\": [{\"host\": \"a\"}, {\"host\": \"a\"}], \"links\": "
+              "[{\"alpha\": 0, \"bandwidth\": 1e15}]}");
+    cli_write(folder, "far.json",
+              "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": 1e4}]}");
     CLI_CODE_IN(folder, &run, 0,
                 "plan " CLI_MODEL " --search --links near.json --chunks 2 --json near.out");
     EXPECT_CONTAINS(run.output, "groups    2 instead of 1");
@@ -168,11 +159,10 @@ static void test_plan_searches_how_many_replicas(void) {
 static void test_threads_follow_from_the_hosts_that_links_name(void) {
     const char *folder = test_temporary_directory();
     uint32_t threads[2];
-    write_text(folder, "0.json",
-               "{\"ranks\": [{\"host\": \"a\"}, {\"host\": \"a\"}], \"links\": "
-               "[{\"alpha\": 0, \"bandwidth\": 1e15}]}");
-    write_text(folder, "1.json",
-               "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": 1e15}]}");
+    cli_write(folder, "0.json",
+              "{\"ranks\": [{\"host\": \"a\"}, {\"host\": \"a\"}], \"links\": "
+              "[{\"alpha\": 0, \"bandwidth\": 1e15}]}");
+    cli_write(folder, "1.json", "{\"ranks\": 2, \"links\": [{\"alpha\": 0, \"bandwidth\": 1e15}]}");
     for (int i = 0; i < 2; i++) {
         char name[8];
         snprintf(name, sizeof name, "%d.out", i);

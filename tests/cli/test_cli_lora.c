@@ -15,15 +15,6 @@
 
 static struct cli_run run;
 
-static void write_file(const char *folder, const char *name, const char *text) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
-}
-
 #define CONFIG                                                                                     \
     "{\"model_type\": \"qwen2\", \"hidden_size\": 16, \"intermediate_size\": 24, "                 \
     "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "           \
@@ -34,7 +25,7 @@ static void write_file(const char *folder, const char *name, const char *text) {
 static const char *make_folder(void) {
     const char *folder = test_temporary_directory();
     EXPECT(cli_do(folder, "mkdir model"));
-    write_file(folder, "model/config.json", CONFIG);
+    cli_write(folder, "model/config.json", CONFIG);
     cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
     EXPECT_EQ_INT(run.code, 0);
     EXPECT(cli_do(folder, "for i in $(seq 200); do echo \"line $i of a text\"; done > text"));
@@ -156,7 +147,7 @@ static void test_configs_that_are_not_known_are_refused(void) {
     const char *folder = make_folder();
     CHECK(cli_do(folder, "mkdir adapter"));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        write_file(folder, "adapter/adapter_config.json", cases[i].config);
+        cli_write(folder, "adapter/adapter_config.json", cases[i].config);
         cli_run_in(folder, &run,
                    "eval --model model --load model --adapter adapter --data text --context 8");
         EXPECT(run.code == 2 || run.code == 1);
@@ -187,7 +178,7 @@ static void test_damaged_configs_crash_nothing(void) {
             text[at] = (char)(1 + test_random_below(255));
         else
             memmove(text + at, text + at + 1, count);
-        write_file(folder, "adapter/adapter_config.json", text);
+        cli_write(folder, "adapter/adapter_config.json", text);
         cli_run_in(folder, &run, "describe --model model --adapter adapter --context 8");
         if (!EXPECT(run.code == 0 || run.code == 2)) TEST_FAIL("%s", text);
     }

@@ -10,12 +10,9 @@
 
 static const char *write_table(const char *text) {
     static char path[512];
-    snprintf(path, sizeof path, "%s/t.csv", test_temporary_directory());
-    FILE *file = fopen(path, "w");
-    if (EXPECT(file != NULL)) {
-        fputs(text, file);
-        fclose(file);
-    }
+    const char *folder = test_temporary_directory();
+    cli_write(folder, "t.csv", text);
+    snprintf(path, sizeof path, "%s/t.csv", folder);
     return path;
 }
 

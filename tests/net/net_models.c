@@ -170,8 +170,9 @@ static void random_gpt(struct net_problem *problem, struct sketch *sketch) {
     problem->classes = problem->labels = options.vocab;
 }
 
-/** Heads that share keys, a window, norms and biases or not; rows of several documents or not. */
-static void random_decoder(struct net_problem *problem, struct sketch *sketch) {
+/** Heads that share keys, a window, norms and biases or not; where `packs`, rows of several
+ * documents or not. */
+static void random_decoder(struct net_problem *problem, struct sketch *sketch, bool packs) {
     struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
     options.layers = between(1, 3);
     options.kv_heads = between(1, 2);
@@ -185,7 +186,7 @@ static void random_decoder(struct net_problem *problem, struct sketch *sketch) {
     options.qkv_bias = coin();
     options.qk_norm = coin();
     options.tied = coin();
-    options.packed = problem->packed = test_random_below(3) != 0;
+    options.packed = problem->packed = packs && test_random_below(3) != 0;
     EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &sketch->model), WEIR_OK);
     problem->target =
         (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};
@@ -194,6 +195,30 @@ static void random_decoder(struct net_problem *problem, struct sketch *sketch) {
         problem->input = (struct weir_tensor){
             .dtype = WEIR_I64, .rank = 2, .shape = {2, (int64_t)options.context}};
     problem->classes = problem->labels = options.vocab;
+}
+
+struct weir_model *net_small_gpt(uint32_t width, uint32_t context, uint32_t vocab) {
+    struct weir_gpt_options options = {2, width, 2, context, vocab, false, 0.2, 0};
+    struct weir_model *model = NULL;
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &model), WEIR_OK);
+    return model;
+}
+
+struct weir_model *net_small_decoder(uint32_t layers, uint32_t width, uint32_t inner,
+                                     uint32_t context, uint32_t vocab) {
+    struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
+    struct weir_model *model = NULL;
+    options.layers = layers;
+    options.width = width;
+    options.inner = inner;
+    options.heads = 2;
+    options.kv_heads = 1;
+    options.head_size = width / 2;
+    options.context = context;
+    options.vocab = vocab;
+    options.tied = options.qkv_bias = true;
+    EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &model), WEIR_OK);
+    return model;
 }
 
 /* ---- image nets ---- */
@@ -305,18 +330,16 @@ static void freeze_some(const struct sketch *sketch) {
     }
 }
 
-enum { KINDS_ON_GPUS = 5, KINDS };
-
-static void init_one_of(struct net_problem *problem, uint32_t kinds) {
+static void init_problem(struct net_problem *problem, bool packs) {
     struct sketch sketch = {0};
     memset(problem, 0, sizeof *problem);
     problem->classes = 7;
     problem->labels = between(2, 9);
-    switch (test_random_below(kinds)) {
+    switch (test_random_below(6)) {
     case 0: random_gpt(problem, &sketch); break;
     case 1:
     case 2: random_chain(problem, &sketch); break;
-    case KINDS_ON_GPUS: random_decoder(problem, &sketch); break;
+    case 3: random_decoder(problem, &sketch, packs); break;
     default: random_image(problem, &sketch); break;
     }
     if (sketch.model != NULL && test_random_below(3) == 0) freeze_some(&sketch);
@@ -324,11 +347,11 @@ static void init_one_of(struct net_problem *problem, uint32_t kinds) {
 }
 
 void net_problem_init(struct net_problem *problem) {
-    init_one_of(problem, KINDS);
+    init_problem(problem, true);
 }
 
 void net_problem_init_for_gpus(struct net_problem *problem) {
-    init_one_of(problem, KINDS_ON_GPUS);
+    init_problem(problem, false);
 }
 
 void net_problem_print(const struct net_problem *problem, uint32_t stages,

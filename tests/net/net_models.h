@@ -16,8 +16,13 @@ struct net_problem {
 
 /** Of all kinds; every third has frozen parameters. The caller destroys the model. */
 void net_problem_init(struct net_problem *problem);
-/** Of the kinds that run on GPUs: no decoders. */
+/** Such as GPUs have kernels for: a row is one document. */
 void net_problem_init_for_gpus(struct net_problem *problem);
+/** Two layers of two heads, with dropout. NULL where the test failed, as below. */
+struct weir_model *net_small_gpt(uint32_t width, uint32_t context, uint32_t vocab);
+/** As Qwen 2.5: two heads that share keys, biases, a tied embedding. */
+struct weir_model *net_small_decoder(uint32_t layers, uint32_t width, uint32_t inner,
+                                     uint32_t context, uint32_t vocab);
 /** Prints the layers, by stage where `balance` (or NULL) says it. */
 void net_problem_print(const struct net_problem *problem, uint32_t stages, const uint32_t *balance);
 

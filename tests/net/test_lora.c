@@ -20,26 +20,11 @@ enum { ROWS = 6, CONTEXT = 5, VOCAB = 11, WIDTH = 8 };
 static const char *const all[] = {"all-linear"};
 
 static struct weir_model *decoder(void) {
-    struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
-    struct weir_model *model = NULL;
-    options.layers = 3;
-    options.width = WIDTH;
-    options.inner = 12;
-    options.heads = 2;
-    options.kv_heads = 1;
-    options.head_size = 4;
-    options.context = CONTEXT;
-    options.vocab = VOCAB;
-    options.tied = options.qkv_bias = true;
-    EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &model), WEIR_OK);
-    return model;
+    return net_small_decoder(3, WIDTH, 12, CONTEXT, VOCAB);
 }
 
 static struct weir_model *gpt(void) {
-    struct weir_gpt_options options = {2, WIDTH, 2, CONTEXT, VOCAB, false, 0.2, 0};
-    struct weir_model *model = NULL;
-    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &model), WEIR_OK);
-    return model;
+    return net_small_gpt(WIDTH, CONTEXT, VOCAB);
 }
 
 static void adapt(struct weir_model *model, double dropout, const char *const *targets,

@@ -6,6 +6,7 @@
  * same numbers in F32: nets that map beside nets that copy, over levels, dtypes and cuts.
  */
 #include "harness.h"
+#include "net/net_models.h"
 #include "net/net_trial.h"
 #include "weir_models.h"
 
@@ -22,27 +23,12 @@
 enum { ROWS = 6, CHUNKS = 3, CONTEXT = 5, VOCAB = 71, WIDTH = 40, INNER = 51, LIST = 64 };
 
 static struct weir_model *decoder(void) {
-    struct weir_decoder_options options = WEIR_DECODER_OPTIONS_INIT;
-    struct weir_model *model = NULL;
-    options.layers = 2;
-    options.width = WIDTH;
-    options.inner = INNER;
-    options.heads = 2;
-    options.kv_heads = 1;
-    options.head_size = 20;
-    options.context = CONTEXT;
-    options.vocab = VOCAB;
-    options.tied = options.qkv_bias = true;
-    EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &model), WEIR_OK);
-    return model;
+    return net_small_decoder(2, WIDTH, INNER, CONTEXT, VOCAB);
 }
 
 /* Whose matrices of a product are the other way, and whose positions are no embedding's. */
 static struct weir_model *gpt(void) {
-    struct weir_gpt_options options = {2, WIDTH, 2, CONTEXT, VOCAB, false, 0.2, 0};
-    struct weir_model *model = NULL;
-    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &model), WEIR_OK);
-    return model;
+    return net_small_gpt(WIDTH, CONTEXT, VOCAB);
 }
 
 static struct weir_model *adapted(struct weir_model *model) {

@@ -165,23 +165,28 @@ static int take_all(const struct adapter_fields *r, struct adapter_config *confi
     return take_targets(r, config);
 }
 
+static int path_in(const char *folder, const char *name, char path[PATH_MAX],
+                   struct weir_faults *faults) {
+    struct weir_error error = {0};
+    int status = weir__path_join(&(struct weir__io){.error = &error}, folder, name, path);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", error.message);
+    return status;
+}
+
 int adapter_config_read(const char *folder, struct adapter_config *config,
                         struct weir_faults *faults) {
     struct adapter_fields r = {.faults = faults};
     json_error_t error;
     uint32_t before = faults->count;
-    int length = snprintf(r.path, sizeof r.path, "%s/adapter_config.json", folder);
-    if (length < 0 || length >= (int)sizeof r.path) {
-        weir_faults_add(faults, "%.80s…: too long a path", folder);
-        return WEIR_ERR_CONFIG;
-    }
+    int status = path_in(folder, ADAPTER_CONFIG, r.path, faults);
+    if (status != WEIR_OK) return status;
     r.root = config->root = json_load_file(r.path, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(r.root)) {
         weir_faults_add(faults, "%s: no JSON object: %s", r.path,
                         r.root == NULL ? error.text : "something else");
         return WEIR_ERR_CONFIG;
     }
-    int status = take_all(&r, config);
+    status = take_all(&r, config);
     if (status != WEIR_OK) return status;
     return faults->count > before ? WEIR_ERR_CONFIG : WEIR_OK;
 }
@@ -266,29 +271,25 @@ out:
     return status;
 }
 
-static bool path_in(const char *folder, const char *name, char path[PATH_MAX]) {
-    int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    return length > 0 && length < PATH_MAX;
-}
-
 int adapter_save(const struct weir_net *net, const struct weir_model *model, const char *folder,
                  const char *base, struct weir_error *error) {
     const struct weir__io io = {.error = error};
     char path[PATH_MAX];
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return weir__fail(error, WEIR_ERR_IO, "%s: %s", folder, strerror(errno));
-    if (!path_in(folder, "adapter_model.safetensors", path))
-        return weir__fail(error, WEIR_ERR_IO, "%.80s…: too long a path", folder);
-    int status = weir_net_save_adapters(net, path, error);
-    if (status != WEIR_OK || !path_in(folder, "adapter_config.json", path)) return status;
+    int status = weir__path_join(&io, folder, ADAPTER_WEIGHTS, path);
+    if (status != WEIR_OK) return status;
+    if ((status = weir_net_save_adapters(net, path, error)) != WEIR_OK) return status;
+    if ((status = weir__path_join(&io, folder, ADAPTER_CONFIG, path)) != WEIR_OK) return status;
     return write_config(&io, net, model, path, base);
 }
 
 int adapter_load(struct weir_net *net, const char *folder, struct weir_faults *faults) {
     char path[PATH_MAX];
-    if (!path_in(folder, "adapter_model.safetensors", path)) return WEIR_ERR_IO;
+    int status = path_in(folder, ADAPTER_WEIGHTS, path, faults);
+    if (status != WEIR_OK) return status;
     struct weir_faults own = WEIR_FAULTS_INIT;
-    int status = weir_net_load_adapters(net, path, &own);
+    status = weir_net_load_adapters(net, path, &own);
     for (uint32_t i = 0; i < own.kept; i++)
         weir_faults_add(faults, "%s%s%s", strstr(own.lines[i], path) ? "" : path,
                         strstr(own.lines[i], path) ? "" : ": ", own.lines[i]);

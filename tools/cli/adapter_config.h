@@ -8,6 +8,10 @@
 
 #include <jansson.h>
 
+/* Of the folder. */
+#define ADAPTER_CONFIG "adapter_config.json"
+#define ADAPTER_WEIGHTS "adapter_model.safetensors"
+
 /** What a folder says. Zeroed, then cleaned up. */
 struct adapter_config {
     json_t *root;          /**< owns the texts */

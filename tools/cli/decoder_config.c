@@ -6,10 +6,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/base.h"
+#include "io/file.h"
 
+#define CONFIG "config.json"
 enum { LAYERS_MOST = 4096 };
 enum family { LLAMA = 1, MISTRAL = 2, QWEN2 = 4, QWEN3 = 8, ALL = 15 };
 
@@ -326,16 +327,9 @@ static void take_all(struct config *config) {
     take_window(config);
 }
 
-/** The path of the folder's config.json, or false where it is too long. */
-static bool path_in(const char *folder, char path[PATH_MAX]) {
-    int length = snprintf(path, PATH_MAX, "%s/config.json", folder);
-    return length > 0 && length < PATH_MAX;
-}
-
 bool decoder_config_is(const char *folder) {
     char path[PATH_MAX];
-    struct stat facts;
-    return path_in(folder, path) && stat(path, &facts) == 0;
+    return weir__folder_has(&(struct weir__io){0}, folder, CONFIG, path);
 }
 
 int decoder_config_read(const char *folder, struct weir_decoder_options *options, uint32_t *most,
@@ -343,8 +337,9 @@ int decoder_config_read(const char *folder, struct weir_decoder_options *options
     char path[PATH_MAX];
     json_error_t error;
     uint32_t before = faults->count;
-    if (!path_in(folder, path)) {
-        weir_faults_add(faults, "%.80s…: too long a path", folder);
+    struct weir_error long_path = {0};
+    if (weir__path_join(&(struct weir__io){.error = &long_path}, folder, CONFIG, path) != WEIR_OK) {
+        weir_faults_add(faults, "%s", long_path.message);
         return WEIR_ERR_IO;
     }
     struct config config = {.path = path, .options = options, .faults = faults};

@@ -106,11 +106,20 @@ static size_t upsets(const char *text, size_t bytes) {
     return controls ? 1 : first == 0xc2 && follows ? 2 : 0; /* U+0080 … U+009F */
 }
 
-void people_write(const struct people *people, const char *text, size_t bytes) {
-    for (size_t at = 0, skipped; at<bytes; at += skipped> 0 ? skipped : 1) {
-        skipped = people->terminal ? upsets(text + at, bytes - at) : 0;
+void people_show(const struct people *people, const char *text, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes) {
+        size_t skipped = upsets(text + at, bytes - at);
         fputc(skipped > 0 ? '?' : text[at], people->stream);
+        at += skipped > 0 ? skipped : 1;
     }
+}
+
+void people_write(const struct people *people, const char *text, size_t bytes) {
+    if (people->terminal)
+        people_show(people, text, bytes);
+    else
+        fwrite(text, 1, bytes, people->stream);
 }
 
 void people_silence(struct people *people) {

@@ -47,6 +47,8 @@ void people_wrap(const struct people *people, const char *title, const char *tex
 /** Text that nobody has read yet, as it is; on a terminal control characters but newlines and tabs
  * become '?'. */
 void people_write(const struct people *people, const char *text, size_t bytes);
+/** The same as on a terminal, whatever the stream is. */
+void people_show(const struct people *people, const char *text, size_t bytes);
 /** `--quiet`: text for people goes nowhere; warnings and errors are not among it. */
 void people_silence(struct people *people);
 /** Columns now: a terminal's window changes. */

@@ -189,9 +189,8 @@ static int merge(struct merging *m, const struct args *args) {
     if (m->faults->count > 0) return status != WEIR_OK ? status : read;
     folder.type = args_given(args, "type") ? (enum weir__stored)values->type
                                            : export_folder_type(values->model);
-    int length = snprintf(path, sizeof path, "%s/adapter_model.safetensors", values->adapter);
-    if (length < 0 || length >= (int)sizeof path)
-        return weir__fail(m->io->error, WEIR_ERR_IO, "%.80s…: too long a path", values->adapter);
+    status = weir__path_join(m->io, values->adapter, ADAPTER_WEIGHTS, path);
+    if (status != WEIR_OK) return status;
     status = weir__safetensors_open(m->io, path, NULL, &m->file);
     if (status != WEIR_OK) return status;
     status = export_weights_open(m->io, values->model, &m->options, &m->weights);

@@ -58,13 +58,6 @@ static int no_memory(const struct weir__io *io) {
 
 /* ---- paths ---- */
 
-static int join(const struct weir__io *io, const char *folder, const char *name,
-                char path[PATH_MAX]) {
-    int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    if (length > 0 && length < PATH_MAX) return WEIR_OK;
-    return weir__io_fail(io, ENAMETOOLONG, "make a path in", folder);
-}
-
 /** Where `out` leads, without a slash behind it, and the two names beside it. False: too long. */
 static bool name_places(struct folder_writing *w) {
     if (weir__link_follow(&w->io, w->folder->out, w->out) != 0) return false;
@@ -93,7 +86,7 @@ static int remove_folder(const struct weir__io *io, const char *path) {
     if (opened == NULL && errno == ENOENT) return WEIR_OK;
     if (opened == NULL) return weir__io_fail(io, errno, "open the folder", path);
     while (status == WEIR_OK && (name = next_entry(io, opened)) != NULL) {
-        status = join(io, path, name, file);
+        status = weir__path_join(io, path, name, file);
         if (status == WEIR_OK && calls->unlink(file) != 0 && errno != ENOENT)
             status = weir__io_fail(io, errno, "remove", file);
     }
@@ -127,7 +120,7 @@ static int look(const struct weir__io *io, const char *path, struct contents *co
     while ((name = next_entry(io, opened)) != NULL) {
         contents->any = true;
         contents->config = contents->config || strcmp(name, "config.json") == 0;
-        if (join(io, path, name, file) != WEIR_OK ||
+        if (weir__path_join(io, path, name, file) != WEIR_OK ||
             weir__io_calls_of(io)->lstat(file, &facts) != 0 || !S_ISREG(facts.st_mode))
             contents->others = true;
     }
@@ -171,7 +164,7 @@ static int write_bytes(const struct folder_writing *w, const char *name, const c
                        size_t bytes) {
     char path[PATH_MAX];
     struct weir__file file;
-    int status = join(&w->io, w->partial, name, path);
+    int status = weir__path_join(&w->io, w->partial, name, path);
     if (status != WEIR_OK) return status;
     if ((status = weir__file_begin(&w->io, path, &file)) != WEIR_OK) return status;
     if ((status = weir__file_write(&file, data, bytes)) != WEIR_OK) {
@@ -185,11 +178,8 @@ static int write_bytes(const struct folder_writing *w, const char *name, const c
 static int read_bytes(const struct folder_writing *w, const char *name, bool *there,
                       struct weir__bytes *bytes) {
     char path[PATH_MAX];
-    struct stat facts;
     *bytes = (struct weir__bytes){0};
-    int status = join(&w->io, w->folder->model, name, path);
-    if (status != WEIR_OK) return status;
-    *there = weir__io_calls_of(&w->io)->stat(path, &facts) == 0;
+    *there = weir__folder_has(&w->io, w->folder->model, name, path);
     return *there ? weir__file_read(&w->io, path, COPIED_BYTES_MAX, bytes) : WEIR_OK;
 }
 
@@ -270,8 +260,7 @@ static int write_config(const struct folder_writing *w) {
 enum weir__stored export_folder_type(const char *model) {
     char path[PATH_MAX];
     enum weir__stored type = WEIR__STORED_F32;
-    int length = snprintf(path, sizeof path, "%s/config.json", model);
-    if (length <= 0 || length >= PATH_MAX) return type;
+    if (weir__path_join(&(struct weir__io){0}, model, "config.json", path) != WEIR_OK) return type;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     const char *key = dtype_key(root);
     for (size_t i = 0; key != NULL && i < WEIR__COUNT_OF(dtypes); i++)
@@ -321,7 +310,7 @@ static bool take_files(struct folder_writing *w, const json_t *map) {
 
 static bool as_in_model(struct folder_writing *w) {
     char path[PATH_MAX];
-    if (join(&w->io, w->folder->model, INDEX, path) != WEIR_OK) return false;
+    if (weir__path_join(&w->io, w->folder->model, INDEX, path) != WEIR_OK) return false;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     bool taken = take_files(w, json_object_get(root, "weight_map"));
     json_decref(root);
@@ -359,7 +348,7 @@ static int write_file(const struct folder_writing *w, uint32_t first,
     uint32_t count = 0;
     for (uint32_t i = first; i < w->folder->count; i++)
         if (strcmp(w->files[i], w->files[first]) == 0) chosen[count++] = w->items[i];
-    int status = join(&w->io, w->partial, w->files[first], path);
+    int status = weir__path_join(&w->io, w->partial, w->files[first], path);
     if (status != WEIR_OK) return status;
     return weir__safetensors_save(&w->io, path, chosen, count, &format, 1);
 }

@@ -4,12 +4,11 @@
 #include "text/model_text.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX ((size_t)256 << 20)
+#define TEMPLATE_BYTES_MAX ((size_t)64 << 20)
 
 /* llama.cpp's kinds of tokens. */
 enum gguf_kind { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
@@ -28,24 +27,6 @@ static int refuse(const struct gguf_words *w, const char *why) {
     return weir__fail(w->io->error, WEIR_ERR_UNSUPPORTED,
                       "%s/tokenizer.json: %s: give --format hf, whose readers have it",
                       weir__path_text(w->folder, shown), why);
-}
-
-/* NULL where there is no such file. */
-static int read_json(const struct gguf_words *w, const char *name, size_t flags, json_t **root) {
-    char path[PATH_MAX], shown[96];
-    struct stat facts;
-    struct weir__bytes bytes = {0};
-    int length = snprintf(path, sizeof path, "%s/%s", w->folder, name);
-    if (length < 0 || (size_t)length >= sizeof path ||
-        weir__io_calls_of(w->io)->stat(path, &facts) != 0)
-        return WEIR_OK;
-    int status = weir__file_read(w->io, path, FILE_BYTES_MAX, &bytes);
-    if (status != WEIR_OK) return status;
-    *root = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES | flags, NULL);
-    weir__bytes_release(w->io->allocator, &bytes);
-    if (json_is_object(*root)) return WEIR_OK;
-    return weir__fail(w->io->error, WEIR_ERR_FORMAT, "%s: is not an object in JSON",
-                      weir__path_text(path, shown));
 }
 
 /* ---- how a text is split ---- */
@@ -219,13 +200,10 @@ static int put_specials(const struct gguf_words *w) {
 
 static int put_template(const struct gguf_words *w) {
     char path[PATH_MAX];
-    struct stat facts;
     struct weir__bytes bytes = {0};
     const json_t *text = json_object_get(w->config, "chat_template");
-    int length = snprintf(path, sizeof path, "%s/chat_template.jinja", w->folder);
-    bool alone = length > 0 && (size_t)length < sizeof path &&
-                 weir__io_calls_of(w->io)->stat(path, &facts) == 0;
-    int status = alone ? weir__file_read(w->io, path, FILE_BYTES_MAX, &bytes) : WEIR_OK;
+    bool alone = weir__folder_has(w->io, w->folder, "chat_template.jinja", path);
+    int status = alone ? weir__file_read(w->io, path, TEMPLATE_BYTES_MAX, &bytes) : WEIR_OK;
     if (status != WEIR_OK) return status;
     if (alone)
         gguf_put_text(w->keys, "tokenizer.chat_template", bytes.data, bytes.count);
@@ -240,10 +218,11 @@ static int put_template(const struct gguf_words *w) {
 
 static int put_all(struct gguf_words *w, uint32_t vocabulary) {
     char shown[96];
-    int status = read_json(w, "tokenizer.json", 0, &w->tokenizer);
+    int status = model_text_read(w->io, w->folder, "tokenizer.json", 0, &w->tokenizer);
     if (status != WEIR_OK) return status;
     /* model_max_length may be 10^30 */
-    status = read_json(w, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &w->config);
+    status = model_text_read(w->io, w->folder, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL,
+                             &w->config);
     if (status != WEIR_OK) return status;
     if (tokenizer_size(w->text.tokenizer) > vocabulary)
         return weir__fail(

@@ -4,7 +4,7 @@
 
 #include "cli/event_file.h"
 #include "cmd/train.h"
-#include "data/folder.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,7 +26,7 @@ static int events_path(const struct train *t, char path[PATH_MAX]) {
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') strcpy(host, "localhost");
     snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.weir", (long long)time(NULL),
              host, (long)getpid());
-    return weir__folder_join(&io, t->values->log_dir, name, path);
+    return weir__path_join(&io, t->values->log_dir, name, path);
 }
 
 /* ---- what is logged ---- */
@@ -106,7 +106,7 @@ void train_log_check(const struct train *t) {
     struct weir__io io = {.error = NULL};
     char csv[PATH_MAX];
     struct stat facts;
-    if (weir__folder_join(&io, folder, TRAIN_LOG_CSV, csv) != WEIR_OK)
+    if (weir__path_join(&io, folder, TRAIN_LOG_CSV, csv) != WEIR_OK)
         weir_faults_add(t->faults, "--log-dir has too many letters: name another folder");
     else if (folder[0] == '\0')
         weir_faults_add(t->faults, "--log-dir '' is no folder: give its name");
@@ -179,7 +179,7 @@ int train_log_begin(struct train *t, struct train_log *log) {
         return WEIR_ERR_ARGUMENT;
     }
     log->events = -1;
-    int status = weir__folder_join(&io, folder, TRAIN_LOG_CSV, log->csv_path);
+    int status = weir__path_join(&io, folder, TRAIN_LOG_CSV, log->csv_path);
     if (status != WEIR_OK) return status;
     if ((status = events_path(t, log->events_path)) != WEIR_OK) return status;
     return open_files(t, log);

@@ -4,11 +4,11 @@
 #include "cli/gpt_file.h"
 #include "cli/net_run.h"
 #include "cli/pipe_costs.h"
-#include "cmd/path_uses.h"
 #include "cli/links_file.h"
+#include "cmd/path_uses.h"
 #include "cmd/train.h"
-#include "data/folder.h"
 #include "device/device.h"
+#include "io/file.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -222,7 +222,7 @@ static void add_further_outputs(struct train *t, char texts[3][PATH_MAX], struct
         path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
     }
     if (v->log_dir == NULL) return;
-    (void)weir__folder_join(&io, v->log_dir, TRAIN_LOG_CSV, texts[2]); /* refused if too long */
+    (void)weir__path_join(&io, v->log_dir, TRAIN_LOG_CSV, texts[2]); /* refused if too long */
     path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, PATH_TEXT});
     path_uses_add(uses, (struct path_use){"log-dir", texts[2], PATH_TEXT});
 }
@@ -237,7 +237,7 @@ static void check_adapter(const char *folder, struct weir_faults *faults) {
         net_run_check_output("save-adapter", folder, faults);
     else if (!S_ISDIR(facts.st_mode))
         weir_faults_add(faults, "--save-adapter %s is a file: name a folder", folder);
-    else if (weir__folder_join(&io, folder, "adapter_model.safetensors", file) == WEIR_OK)
+    else if (weir__path_join(&io, folder, ADAPTER_WEIGHTS, file) == WEIR_OK)
         net_run_check_output("save-adapter", file, faults);
 }
 

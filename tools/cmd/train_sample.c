@@ -37,38 +37,29 @@ bool train_has_samples(const struct train *t) {
 
 /* ---- showing ---- */
 
-/* What is not text would upset a terminal; C1's controls are 0xC2 and a byte below 0xA0. */
-static void print_text(FILE *to, const char *text, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
-        bool pair = byte == 0xC2 && next >= 0x80 && next < 0xA0;
-        bool control = (byte < 32 && byte != '\n' && byte != '\t') || byte == 127 || pair;
-        fputc(control ? '?' : byte, to);
-        i += pair;
-    }
-    fflush(to);
+static void show_text(const struct sample *s, const char *text, size_t bytes) {
+    people_show(&s->t->people, text, bytes);
+    fflush(s->t->people.stream);
 }
 
-static void print_byte(FILE *to, uint32_t byte) {
-    char text = byte < 128 ? (char)byte : '\a';
-    print_text(to, &text, 1);
+static void show_byte(const struct sample *s, uint32_t byte) {
+    char text = byte < 128 ? (char)byte : '?';
+    show_text(s, &text, 1);
 }
 
 static void show(struct sample *s, uint32_t token) {
-    FILE *to = s->t->people.stream;
     const char *text;
     size_t bytes;
     if (s->decoder == NULL)
-        print_byte(to, token);
+        show_byte(s, token);
     else if (text_decoder_put(s->decoder, token, &text, &bytes) == WEIR_OK)
-        print_text(to, text, bytes);
+        show_text(s, text, bytes);
 }
 
 /* Of bytes all of it, whatever the context has places for. */
 static void show_prompt(struct sample *s) {
     for (const char *at = s->text; at != NULL && *at != '\0'; at++)
-        print_byte(s->t->people.stream, (unsigned char)*at);
+        show_byte(s, (unsigned char)*at);
     for (uint32_t i = 0; s->text == NULL && i < s->prompt; i++) show(s, s->tokens[i]);
 }
 
@@ -85,7 +76,7 @@ static void print_end(struct sample *s) {
     const char *text;
     size_t bytes;
     if (s->decoder != NULL && text_decoder_end(s->decoder, &text, &bytes) == WEIR_OK)
-        print_text(s->t->people.stream, text, bytes);
+        show_text(s, text, bytes);
     fputc('\n', s->t->people.stream);
 }
 

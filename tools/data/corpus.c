@@ -114,7 +114,7 @@ static int take_folder(struct walk *walk, const char *path, int depth) {
         if (!weir__corpus_wants(names.list[i])) {
             continue;
         }
-        status = weir__folder_join(walk->io, path, names.list[i], inner);
+        status = weir__path_join(walk->io, path, names.list[i], inner);
         if (!status) {
             status = take(walk, inner, false, depth + 1);
         }

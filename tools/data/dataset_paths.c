@@ -158,7 +158,7 @@ static int take_folder(const struct weir__io *io, const char *path, struct weir_
             break;
         }
         *kind = own;
-        status = weir__folder_join(io, path, names.list[i], inner);
+        status = weir__path_join(io, path, names.list[i], inner);
         if (!status) {
             status = add_file(io, inner, found);
         }

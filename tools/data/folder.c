@@ -70,13 +70,3 @@ int weir__folder_list(const struct weir__io *io, const char *path, struct weir__
     }
     return status;
 }
-
-int weir__folder_join(const struct weir__io *io, const char *folder, const char *name, char *path) {
-    size_t length = strlen(folder);
-    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
-    int used = snprintf(path, PATH_MAX, "%s%s%s", folder, slash, name);
-    if (used < 0 || used >= PATH_MAX) {
-        return weir__io_fail(io, ENAMETOOLONG, "read", folder);
-    }
-    return WEIR_OK;
-}

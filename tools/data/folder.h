@@ -20,7 +20,5 @@ int weir__folder_list(const struct weir__io *io, const char *path, struct weir__
 int weir__names_add(const struct weir__io *io, struct weir__names *names, const char *name);
 /** Accepts a zeroed one. `io` as at the listing. */
 void weir__names_release(const struct weir__io *io, struct weir__names *names);
-/** FOLDER/NAME into `path` of PATH_MAX bytes. WEIR_ERR_IO where it does not fit. */
-int weir__folder_join(const struct weir__io *io, const char *folder, const char *name, char *path);
 
 #endif

@@ -188,7 +188,7 @@ static int list_entries(struct archive *a, const char *path, struct weir__names 
         if (status || !is_array(entry.name)) {
             continue;
         }
-        status = weir__folder_join(a->io, path, entry.name, full);
+        status = weir__path_join(a->io, path, entry.name, full);
         if (!status) {
             status = weir__names_add(a->io, names, full);
         }

@@ -2,6 +2,7 @@
 #include "text/chat_template.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,16 +101,11 @@ static int judge_config(const struct weir__io *io, const char *path,
 
 int chat_template_find(const struct weir__io *io, const char *folder,
                        const struct chat_template **found) {
-    char path[4096];
-    struct stat facts;
+    char path[PATH_MAX];
     struct weir__bytes bytes = {0};
     *found = NULL;
-    int length = snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-    if (length < 0 || (size_t)length + 8 > sizeof path)
-        return weir__fail(io->error, WEIR_ERR_ARGUMENT, "the path of the folder is too long");
-    bool alone = weir__io_calls_of(io)->stat(path, &facts) == 0;
-    if (!alone) snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
-    if (!alone && weir__io_calls_of(io)->stat(path, &facts) != 0)
+    bool alone = weir__folder_has(io, folder, "chat_template.jinja", path);
+    if (!alone && !weir__folder_has(io, folder, "tokenizer_config.json", path))
         return weir__fail(io->error, WEIR_ERR_NOT_FOUND,
                           "%s: has neither chat_template.jinja nor tokenizer_config.json: name a "
                           "template by --template (" CHAT_TEMPLATE_NAMES ")",

@@ -1,48 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 #include "text/model_text.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 
-#define FILE_BYTES_MAX (16u << 20)
+#define FILE_BYTES_MAX ((size_t)256 << 20)
 
 const char *const model_text_templates[] = {"auto",  "llama3",  "llama3.1", "qwen2.5",
                                             "qwen3", "smollm2", NULL};
 
 /* ---- the folder's files ---- */
 
-/* False where the path is too long. */
-static bool path_in(const char *folder, const char *name, char path[PATH_MAX]) {
-    int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    return length > 0 && length < PATH_MAX;
-}
-
-static bool is_there(const struct weir__io *io, const char *path) {
-    struct stat facts;
-    return weir__io_calls_of(io)->stat(path, &facts) == 0;
-}
-
 bool model_text_is(const struct weir__io *io, const char *folder) {
     char path[PATH_MAX];
-    return path_in(folder, "tokenizer.json", path) && is_there(io, path);
+    return weir__folder_has(io, folder, "tokenizer.json", path);
 }
 
-/* The object in FOLDER/NAME; NULL where there is no such file. */
-static int read_object(const struct weir__io *io, const char *folder, const char *name,
-                       json_t **root) {
+int model_text_read(const struct weir__io *io, const char *folder, const char *name, size_t flags,
+                    json_t **root) {
     char path[PATH_MAX], shown[96];
     struct weir__bytes bytes = {0};
-    json_error_t error;
     *root = NULL;
-    if (!path_in(folder, name, path) || !is_there(io, path)) return WEIR_OK;
+    if (!weir__folder_has(io, folder, name, path)) return WEIR_OK;
     int status = weir__file_read(io, path, FILE_BYTES_MAX, &bytes);
     if (status != WEIR_OK) return status;
-    *root = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES, &error);
+    json_t *read = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES | flags, NULL);
     weir__bytes_release(io->allocator, &bytes);
-    if (json_is_object(*root)) return WEIR_OK;
-    json_decref(*root);
-    *root = NULL;
+    if (json_is_object(read)) {
+        *root = read;
+        return WEIR_OK;
+    }
+    json_decref(read);
     return weir__fail(io->error, WEIR_ERR_FORMAT, "%s: is not an object in JSON",
                       weir__path_text(path, shown));
 }
@@ -86,7 +74,7 @@ static bool take_ends(const json_t *value, struct model_text *text) {
 static int take_file(const struct weir__io *io, const char *folder, const char *file,
                      struct model_text *text) {
     json_t *root;
-    int status = read_object(io, folder, file, &root);
+    int status = model_text_read(io, folder, file, 0, &root);
     if (status != WEIR_OK || root == NULL) return status;
     const json_t *begin = json_object_get(root, "bos_token_id");
     const json_t *ends = json_object_get(root, "eos_token_id");

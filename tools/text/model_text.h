@@ -8,8 +8,8 @@
  *   struct model_text text = {0};
  *   int status = model_text_open(&io, "model", &text);
  *   if (status == WEIR_OK) status = model_text_choose(&io, "model", values.template, &text);
- *   // text_encoder_new(text.tokenizer, …), chat_encode(&io, text.form, …), model_text_ends(&text,
- * …) model_text_close(&text);
+ *   // text_encoder_new(text.tokenizer, …), chat_encode(&io, text.form, …)
+ *   model_text_close(&text);
  * @endcode
  *
  * Nothing here blocks but the reading of files. Messages are in io->error; they name the file.
@@ -18,6 +18,8 @@
 #define WEIR_TEXT_MODEL_TEXT_H
 
 #include "text/chat_template.h"
+
+#include <jansson.h>
 
 /** The names that --template takes: "auto" first, then those of chat_template.h; then NULL. */
 extern const char *const model_text_templates[];
@@ -42,6 +44,10 @@ struct model_text {
 
 /** Whether `folder` is one with a tokenizer.json. */
 bool model_text_is(const struct weir__io *io, const char *folder);
+/** The object in FOLDER/NAME, read with jansson's `flags`, for json_decref; NULL where there is no
+ * such file. WEIR_ERR_FORMAT: no object in JSON; else as weir__file_read. */
+int model_text_read(const struct weir__io *io, const char *folder, const char *name, size_t flags,
+                    json_t **root);
 /** Reads all but the chat template. A folder without config.json or generation_config.json, or
  * without the fields, has no such tokens. As tokenizer_open; and WEIR_ERR_FORMAT: a field that is
  * no number of a token, or no object in JSON. On failure nothing is left open. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fusion: patterns over the forward graph that one kernel does in one pass over memory. Each
- * pattern is a row. It crosses a layer only where it says so (norm_act, batch_norm_act), and a fused
- * kernel gives exactly its parts' bits, so that a partition cannot change results. (On CUDA in BF16
- * a fused kernel rounds less often: there the layer's borders alone keep the partition out.)
+ * pattern is a row. It crosses a layer only where it says so (norm_act, batch_norm_act), and a
+ * fused kernel gives exactly its parts' bits, so that a partition cannot change results. (On CUDA
+ * in BF16 a fused kernel rounds less often: there the layer's borders alone keep the partition
+ * out.)
  */
 #include "net/model/graph.h"
 

@@ -9,9 +9,9 @@
 #include "net/cpu/level.h"
 #include "net/cuda/numerics.h"
 #include "net/model/graph.h"
+#include "pipe/describe/groups.h"
 #include "pipe/describe/setup.h"
 #include "schedule/action.h"
-#include "pipe/describe/groups.h"
 #include "weir_predict.h"
 #include "world/cores.h"
 
@@ -45,9 +45,9 @@ uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t core
 
 int weir__net_fill_threads(const struct weir_net_options *options, struct weir_net_options *filled,
                            struct weir_faults *faults) {
+    assert(options != NULL && filled != NULL);
     const struct weir_world *world = options->pipe.world;
     uint32_t cores, workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
-    assert(options != NULL && filled != NULL);
     *filled = *options;
     if (!weir__is_sized(world) || world->rank >= world->rank_count) return WEIR_OK;
     int status = weir__world_cores(world, options->pipe.allocator, faults, &cores);

@@ -11,6 +11,7 @@
 #include "weir_models.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -174,9 +175,10 @@ out:
 
 /** What this rank wrote of a folder for a save that is not to be; the disk may be full. */
 static void drop_part(const char *folder, const struct net_writing *writing) {
-    char name[WEIR__PART_NAME_BYTES], path[4096];
+    const struct weir__io quiet = {0};
+    char name[WEIR__PART_NAME_BYTES], path[PATH_MAX];
     weir__part_name(writing->step, writing->token, own_rank(writing->net), name);
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path) (void)unlink(path);
+    if (weir__path_join(&quiet, folder, name, path) == WEIR_OK) (void)unlink(path);
 }
 
 /** On the first rank, when all have written theirs. */
