@@ -112,9 +112,10 @@ uint64_t weir_model_fingerprint(const struct weir_model *model);
  * the end. With options.net.pipe.world all ranks measure at the same time, each on its own cores or
  * a GPU of its own, and have the same profile then: the times of the rank that took longest, and in
  * costs.rank_paces what each took as a part of that. Every rank must call it, with the same options
- * and devices of one kind. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (an op without
- * a kernel on the GPU) and what weir_net_new and weir_net_step give, every reason in `faults`. The
- * profile is the caller's: weir_profile_destroy. */
+ * and devices of one kind. With bytes_only nobody is asked: each rank finds its own, of both kinds
+ * of devices too, and there are no rank_paces. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT,
+ * WEIR_ERR_UNSUPPORTED (an op without a kernel on the GPU) and what weir_net_new and weir_net_step
+ * give, every reason in `faults`. The profile is the caller's: weir_profile_destroy. */
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile);
 /** Accepts NULL. */

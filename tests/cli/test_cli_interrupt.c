@@ -6,6 +6,7 @@
  * only the second time helps. Signals at random moments: test_cli_kill.c.
  */
 #include "cli/cli_terminal.h"
+#include "cli/interrupt.h"
 #include "io/io_faults.h"
 
 #include <fcntl.h>
@@ -194,6 +195,25 @@ static void test_a_reader_that_leaves_costs_no_training(void) {
     CHECK(cli_saved_step(path) >= 1);
 }
 
+static int run_with_broken_pipes(void) {
+    signal(SIGPIPE, SIG_DFL);
+    interrupt_catch();
+    raise(SIGINT);
+    bool caught = interrupt_came();
+    raise(SIGPIPE); /* the reader is gone of the same Ctrl-C */
+    interrupt_take_back();
+    bool forgotten = !interrupt_came();
+    raise(SIGPIPE);
+    return caught && forgotten ? interrupt_exit(0) : 1;
+}
+
+static void test_a_pipe_may_break_after_a_request_was_taken_back(void) {
+    pid_t process = fork();
+    if (process == 0) _exit(run_with_broken_pipes());
+    CHECK(process > 0);
+    CHECK_EQ_INT(cli_wait(process), 128 + SIGPIPE);
+}
+
 /* ---- twice ---- */
 
 /* The command writes more than a pipe holds, and nobody reads: it can end by a second signal only.
@@ -235,4 +255,6 @@ WEIR_TEST_SUITE(cli_interrupt, TEST(training_ends_with_its_files_and_summary),
                 TEST(a_text_ends_where_it_is), TEST(an_evaluation_says_how_far_it_came),
                 TEST(schedulers_and_closed_terminals_lose_nothing),
                 TEST(one_request_may_be_several_signals), TEST(a_hangup_that_is_ignored_stays_so),
-                TEST(a_reader_that_leaves_costs_no_training), TEST(a_second_time_ends_at_once))
+                TEST(a_reader_that_leaves_costs_no_training),
+                TEST(a_pipe_may_break_after_a_request_was_taken_back),
+                TEST(a_second_time_ends_at_once))

@@ -110,6 +110,26 @@ static void test_random_stops_are_found_wherever_they_are(void) {
     }
 }
 
+/* A terminal would take the second half of "\u009b" for a control sequence of its own. */
+static void test_characters_of_several_bytes_come_whole(void) {
+    static const uint8_t text[] = "a\u00e9\xc2\x9b\U0001F600\xf0\x9f"
+                                  "b\xc2";
+    static const size_t told[] = {1, 0, 2, 0, 2, 0, 0, 0, 4, 0, 0, 3, 0};
+    struct weir__io io = test_io();
+    struct reply reply;
+    const char *part;
+    size_t bytes;
+    CHECK_OK(reply_init(&io, NULL, NULL, 0, &reply));
+    reply_begin(&reply);
+    for (size_t i = 0; i + 1 < sizeof text; i++) {
+        CHECK_OK(reply_put(&reply, text[i], &part, &bytes));
+        CHECK_EQ_UINT(bytes, told[i]);
+    }
+    CHECK_OK(reply_finish(&reply, &part, &bytes));
+    CHECK_EQ_UINT(bytes, 1);
+    reply_clean_up(&reply);
+}
+
 /* ---- tokenizers ---- */
 
 static struct model_text open_family(const char *family) {
@@ -180,6 +200,7 @@ static void test_ends_and_unknown_numbers_are_no_text(void) {
 
 WEIR_TEST_SUITE(reply, TEST(a_text_ends_before_the_first_stop),
                 TEST(random_stops_are_found_wherever_they_are),
+                TEST(characters_of_several_bytes_come_whole),
                 TEST(characters_of_several_tokens_come_whole),
                 TEST(a_text_that_goes_on_keeps_its_first_blank),
                 TEST(ends_and_unknown_numbers_are_no_text))

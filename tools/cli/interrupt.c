@@ -15,13 +15,15 @@
 
 /* A handler can reach nothing but globals. */
 static volatile sig_atomic_t caught;       /* the first signal; 0: none */
+static volatile sig_atomic_t counts_pipes; /* a broken pipe counts as a signal */
 static volatile struct timespec caught_at; /* written before `caught` */
 
 /* Whoever read our output may be gone, of the same Ctrl-C: what is left to do is done all the same.
  */
-static void ignore_broken_pipes(void) {
-    struct sigaction ignored = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignored, NULL);
+static void handle_broken_pipes(void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigfillset(&action.sa_mask);
+    if (counts_pipes) sigaction(SIGPIPE, &action, NULL);
 }
 
 static void count(int signal_number) {
@@ -32,7 +34,7 @@ static void count(int signal_number) {
     bool again = caught != 0 || signal_number == SIGINT; /* which may have been taken back */
     if (again && caught_at.tv_sec > 0 && since <= ONE_REQUEST_NS) return;
     if (caught == 0) {
-        ignore_broken_pipes();
+        handle_broken_pipes(SIG_IGN);
         caught_at.tv_sec = now.tv_sec;
         caught_at.tv_nsec = now.tv_nsec;
         caught = signal_number;
@@ -55,6 +57,7 @@ void interrupt_catch(void) {
         bool known = sigaction(signals[i].number, NULL, &former) == 0;
         if (signals[i].may_be_ignored && known && former.sa_handler == SIG_IGN) continue;
         sigaction(signals[i].number, &action, NULL);
+        if (signals[i].number == SIGPIPE) counts_pipes = true;
     }
 }
 
@@ -63,7 +66,9 @@ bool interrupt_came(void) {
 }
 
 void interrupt_take_back(void) {
-    if (caught == SIGINT) caught = 0;
+    if (caught != SIGINT) return;
+    handle_broken_pipes(count);
+    caught = 0;
 }
 
 int interrupt_exit(int code) {

@@ -3,6 +3,8 @@
  * at all. */
 #include "text/reply.h"
 
+#include "text/utf8.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -50,11 +52,21 @@ static bool may_stop(const struct reply *reply, size_t at, bool *whole) {
     return found;
 }
 
+/* A character that is not whole yet; the decoder gives whole ones. */
+static bool may_go_on(const struct reply *reply, size_t at) {
+    uint32_t point;
+    if (reply->decoder != NULL) return false;
+    utf8_next(reply->text.data + at, reply->text.count - at, &point);
+    return point == UTF8_CUT;
+}
+
 /* What no stop string can cut off any more; all where nothing follows. */
 static void tell(struct reply *reply, bool all, const char **text, size_t *bytes) {
     size_t at = reply->told;
     bool whole = false;
-    while (at < reply->text.count && !(may_stop(reply, at, &whole) && (whole || !all))) at++;
+    while (at < reply->text.count && !(may_stop(reply, at, &whole) && (whole || !all)) &&
+           (all || !may_go_on(reply, at)))
+        at++;
     if (whole) {
         reply->text.count = at;
         reply->end = REPLY_STOP;

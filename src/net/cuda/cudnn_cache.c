@@ -69,7 +69,8 @@ static const char *find_json(const struct weir__bytes *bytes, const char *key, s
     const char *json = end + 1;
     *count = bytes->count - (size_t)(json - bytes->data);
     int length = write_head(key, of, json, *count, head);
-    bool right = length == json - bytes->data && memcmp(head, bytes->data, (size_t)length) == 0;
+    bool right = length > 0 && length < HEAD_MAX && length == json - bytes->data &&
+                 memcmp(head, bytes->data, (size_t)length) == 0;
     return right ? json : NULL;
 }
 
