@@ -25,9 +25,8 @@ void bench_check(int status, const char *what) {
 }
 
 void bench_check_faults(int status, const char *what, struct weir_faults *faults) {
-    if (status != WEIR_OK)
-        for (uint32_t i = 0; i < faults->kept; i++)
-            fprintf(stderr, "bench: %s\n", faults->lines[i]);
+    for (uint32_t i = 0; i < faults->kept; i++) fprintf(stderr, "bench: %s\n", faults->lines[i]);
+    if (status == WEIR_OK && faults->count > 0) status = WEIR_ERR_CONFIG;
     weir_faults_clean_up(faults);
     bench_check(status, what);
 }

@@ -61,17 +61,21 @@ static uint32_t planned_chunks(const struct training_job *job) {
 /* The command line of `weir train` with no more than this about the pipeline on it. */
 static void parse_given(struct bench *bench, const struct training_job *job,
                         const char *const *given, struct args *args, struct pipe_options *pipe) {
-    enum { OWN = 6, GIVEN_MOST = 8, WORD_BYTES = 16 };
-    char *words[OWN + GIVEN_MOST] = {"--chunks", bench_take(bench, WORD_BYTES, 1),
-                                     "--dtype",  bench_take(bench, WORD_BYTES, 1),
-                                     "--level",  bench_take(bench, WORD_BYTES, 1)};
+    enum { OWN = 7, GIVEN_MOST = 8, WORD_BYTES = 16 };
+    char *words[OWN + GIVEN_MOST] = {"train",
+                                     "--chunks",
+                                     bench_take(bench, WORD_BYTES, 1),
+                                     "--dtype",
+                                     bench_take(bench, WORD_BYTES, 1),
+                                     "--level",
+                                     bench_take(bench, WORD_BYTES, 1)};
     int count = OWN;
     struct arg_section *section = bench_take(bench, 1, sizeof *section);
     struct arg_command *command = bench_take(bench, 1, sizeof *command);
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    snprintf(words[1], WORD_BYTES, "%u", planned_chunks(job));
-    snprintf(words[3], WORD_BYTES, "%s", weir_dtype_name(job->dtype));
-    snprintf(words[5], WORD_BYTES, "%s", job->level);
+    snprintf(words[2], WORD_BYTES, "%u", planned_chunks(job));
+    snprintf(words[4], WORD_BYTES, "%s", weir_dtype_name(job->dtype));
+    snprintf(words[6], WORD_BYTES, "%s", job->level);
     for (; given != NULL && *given != NULL && count < OWN + GIVEN_MOST; given++) {
         words[count] = bench_take(bench, WORD_BYTES, 1);
         snprintf(words[count++], WORD_BYTES, "%s", *given);
@@ -102,6 +106,7 @@ struct training_shape training_planned_shape(struct bench *bench, const struct t
     const struct training_shape plain = {.stages = 1, .workers = 1, .chunks = planned_chunks(job)};
     const struct search_how how = {.keeps_chunks = true, .workers = true};
     struct weir_net_options net = training_options(job, &plain);
+    net.pipe.stage_checkpoint = NULL; /* what is given says it */
     struct search search = {.planner = NULL};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct pipe_options pipe = {.stages = 0};

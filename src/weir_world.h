@@ -140,14 +140,16 @@ struct weir_lost {
     char text[224];  /**< one line for people: rank, host, how */
 };
 
-/** For how many time-outs, ten seconds at least, ranks may come to the start after each other,
+/** For how many time-outs, and seconds at least, ranks may come to the start after each other,
  * where no other limit is given. */
-enum { WEIR_JOIN_TIMEOUTS = 6 };
+enum { WEIR_JOIN_TIMEOUTS = 6, WEIR_JOIN_LEAST_S = 10 };
+/** The longest time-out: some thirty years. */
+enum { WEIR_TIMEOUT_MOST_S = 1000000000 };
 
 struct weir_world_options {
     size_t size;
     const char *library; /**< of MPI; NULL: it is looked for, see weir_world_mpi */
-    double peer_timeout; /**< seconds that a rank may be silent; > 0 */
+    double peer_timeout; /**< seconds that a rank may be silent; > 0, up to the longest */
     /** Seconds in which every rank must have come; 0: WEIR_JOIN_TIMEOUTS. What dies in the start of
      * MPI is known to its launcher alone, so those that wait there for it end no sooner. */
     double start_timeout;

@@ -248,6 +248,16 @@ int weir__bytes_reserve(const struct weir__io *io, struct weir__bytes *bytes, si
     return WEIR_OK;
 }
 
+int weir__bytes_append(const struct weir__io *io, struct weir__bytes *bytes, const void *data,
+                       size_t count) {
+    int status = weir__bytes_reserve(io, bytes, count);
+    if (status != WEIR_OK) return status;
+    if (count > 0) memcpy(bytes->data + bytes->count, data, count);
+    bytes->count += count;
+    bytes->data[bytes->count] = 0;
+    return WEIR_OK;
+}
+
 void weir__bytes_release(const struct weir_allocator *allocator, struct weir__bytes *bytes) {
     weir__release(allocator, bytes->data, bytes->capacity, 1);
     *bytes = (struct weir__bytes){0};

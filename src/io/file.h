@@ -101,6 +101,10 @@ int weir__file_append(const struct weir__io *io, const char *path, int descripto
                       struct weir__bytes *bytes);
 /** Makes room for `more` bytes and the zero; keeps what is there. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__bytes_reserve(const struct weir__io *io, struct weir__bytes *bytes, size_t more);
+/** Puts `count` bytes (data may be NULL where it is 0) and the zero behind what is there.
+ * WEIR_ERR_OUT_OF_MEMORY. */
+int weir__bytes_append(const struct weir__io *io, struct weir__bytes *bytes, const void *data,
+                       size_t count);
 /** Gives the memory back and empties `bytes`. Accepts an empty or zeroed one. */
 void weir__bytes_release(const struct weir_allocator *allocator, struct weir__bytes *bytes);
 

@@ -23,7 +23,7 @@ enum { GATHER_MS = 150 };
 /* And at most, while a lower rank has said nothing of one that is silent: maybe it is, too. */
 enum { GATHER_MOST_MS = 600 };
 enum { ALL_HEAR_ALL = 16 }; /* so many ranks at most */
-enum { JOIN_LEAST_MS = 10000, BEAT_LEAST_MS = 10, BEAT_MOST_MS = 1000, BEATS_PER_TIMEOUT = 10 };
+enum { BEAT_LEAST_MS = 10, BEAT_MOST_MS = 1000, BEATS_PER_TIMEOUT = 10 };
 enum { FAREWELL_MS = 500, TOLD_MS = 200 };
 
 /* ---- what anybody may ask ---- */
@@ -408,7 +408,8 @@ static void set_times(struct weir__beats *beats) {
     beats->timeout = (uint64_t)(ms * (double)BEATS_MS);
     beats->interval = (uint64_t)interval * BEATS_MS;
     beats->limit = WEIR_JOIN_TIMEOUTS * beats->timeout;
-    if (beats->limit < JOIN_LEAST_MS * BEATS_MS) beats->limit = JOIN_LEAST_MS * BEATS_MS;
+    if (beats->limit < WEIR_JOIN_LEAST_S * 1000 * BEATS_MS)
+        beats->limit = WEIR_JOIN_LEAST_S * 1000 * BEATS_MS;
     if (start > 0) beats->limit = (uint64_t)(start * 1000 * (double)BEATS_MS);
 }
 

@@ -493,6 +493,11 @@ fail_beats:
     return status;
 }
 
+static bool are_times(const struct weir_world_options *options) {
+    return options->peer_timeout > 0 && options->peer_timeout <= WEIR_TIMEOUT_MOST_S &&
+           options->start_timeout >= 0 && options->start_timeout <= WEIR_TIMEOUT_MOST_S;
+}
+
 int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_world_options *options,
                    struct weir_faults *faults, struct weir_world *world) {
     static const struct weir_world_options fallback = WEIR_WORLD_OPTIONS_INIT;
@@ -511,7 +516,7 @@ int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_wor
     assert(world != NULL);
     if (options == NULL) options = &fallback;
     bool sized = weir__is_sized(options);
-    if (!sized || !(options->peer_timeout > 0) || !(options->start_timeout >= 0)) {
+    if (!sized || !are_times(options)) {
         weir_faults_add(faults,
                         "the world's options: a time-out of %g s, or of %g s at the start, or the "
                         "member `size`, is not right: begin with WEIR_WORLD_OPTIONS_INIT",

@@ -282,10 +282,11 @@ static void test_what_cannot_chat_is_refused(void) {
         EXPECT_CONTAINS(run.output, refusals[i].message);
     }
     CLI_CODE_IN(folder, &run, 1, "chat --model model </dev/null"); /* it has no template */
-    EXPECT_CONTAINS(run.output, "has neither chat_template.jinja nor tokenizer_config.json: name");
+    EXPECT_CONTAINS(run.output,
+                    "model: has no chat template, neither in chat_template.jinja nor in");
     io_make_file(folder, "model/tokenizer_config.json", config, sizeof config - 1, path);
     CLI_CODE_IN(folder, &run, 1, "chat --model model </dev/null");
-    EXPECT_CONTAINS(run.output, "has no one chat_template: name one by --template");
+    EXPECT_CONTAINS(run.output, ": name one by --template (llama3");
 }
 
 WEIR_TEST_SUITE(cli_chat, TEST(each_line_has_a_reply), TEST(what_is_known_is_not_read_again),

@@ -130,6 +130,27 @@ static void test_conversations_share_rows(void) {
 }
 
 /* Replies of all lengths: a mean of means would give another number. */
+static void test_profiles_are_of_shared_rows_or_of_others(void) {
+    const char *folder = make_folder();
+    make_chats(folder, "chats.jsonl", 40);
+#define SHAPE "--model model --stages 2 --workers 1 --chunks 2 --threads-per-stage 1 --batch 8 " RUN
+#define WITH                                                                                       \
+    "train " SHAPE TEMPLATE "--data chats.jsonl --plan given --balance-by time --steps 1 "         \
+    "--sample 0 --profile "
+    CLI_CODE_IN(folder, &run, 0, "profile " SHAPE "--packed --out shared");
+    CLI_CODE_IN(folder, &run, 0, "profile " SHAPE "--out alone");
+    CLI_CODE_IN(folder, &run, 0, WITH "shared");
+    CLI_CODE_IN(folder, &run, 0, WITH "alone --no-pack");
+    CLI_CODE_IN(folder, &run, 2, WITH "alone");
+    EXPECT_CONTAINS(run.output, "whether rows are packed differ: measure again");
+    CLI_CODE_IN(folder, &run, 2, WITH "shared --no-pack");
+    CLI_CODE_IN(folder, &run, 0, "simulate " SHAPE "--packed --profile shared");
+    CLI_CODE_IN(folder, &run, 0, "plan " SHAPE "--packed --profile shared");
+    CLI_CODE_IN(folder, &run, 2, "plan " SHAPE "--profile shared");
+    CLI_CODE_IN(folder, &run, 2, "plan --packed");
+    EXPECT_CONTAINS(run.output, "--packed: rows of conversations are of a --model folder");
+}
+
 static void test_the_loss_is_weighted_over_the_mini_batch(void) {
     const char *folder = make_folder();
     char path[512];
@@ -214,7 +235,7 @@ static void test_what_cannot_be_read_so_is_refused(void) {
     make_chats(folder, "chats.jsonl", 4);
     cli_write(folder, "text", "some text, not much of it");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1");
-    EXPECT_CONTAINS(run.output, "name a template by --template (llama3");
+    EXPECT_CONTAINS(run.output, "name one by --template (llama3");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1 --template chatml");
     CLI_CODE_IN(folder, &run, 2, TRAIN "--data chats.jsonl --steps 1 --template llama3");
     EXPECT_CONTAINS(run.output, "writes <|begin_of_text|>, which is no added token");
@@ -223,6 +244,8 @@ static void test_what_cannot_be_read_so_is_refused(void) {
     EXPECT_CONTAINS(run.output, "model/chat_template.jinja: the chat template is none");
     CLI_CODE_IN(folder, &run, 2, TRAIN TEMPLATE "--data text --steps 1");
     EXPECT_CONTAINS(run.output, "--template means nothing without conversations");
+    CLI_CODE_IN(folder, &run, 2, TRAIN "--data text --steps 1 --sample 0 --sample-prompt a");
+    EXPECT_CONTAINS(run.output, "--sample-prompt: --sample 0 asks for no samples");
     CLI_CODE_IN(folder, &run, 2, "predict --model model --load model --data text --out o.npy " RUN);
     EXPECT_CONTAINS(run.output, "rows without padding");
     CHECK(cli_do(folder, "echo '{\"messages\": [{\"role\": \"tool\"}]}' >> chats.jsonl"));
@@ -240,6 +263,6 @@ static void test_what_cannot_be_read_so_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(cli_chats, TEST(replies_are_learnt_and_nothing_else),
-                TEST(conversations_share_rows), TEST(the_loss_is_weighted_over_the_mini_batch),
-                TEST(text_is_read_by_the_tokenizer), TEST(samples_answer_a_question),
-                TEST(what_cannot_be_read_so_is_refused))
+                TEST(conversations_share_rows), TEST(profiles_are_of_shared_rows_or_of_others),
+                TEST(the_loss_is_weighted_over_the_mini_batch), TEST(text_is_read_by_the_tokenizer),
+                TEST(samples_answer_a_question), TEST(what_cannot_be_read_so_is_refused))

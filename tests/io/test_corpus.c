@@ -308,7 +308,11 @@ static void test_batches_are_the_rows_shifted_by_one(void) {
     int64_t inputs[3 * 16], targets[3 * 16];
     place_init(&place);
     CHECK_OK(open_counting(&place, 50000, 16));
-    weir__corpus_batch(&place.corpus, 3, 11, 3, inputs, targets);
+    weir__corpus_batch(&place.corpus, 3, 11, 0, 1, inputs, targets);
+    memset(inputs + 16, -1, 32 * sizeof *inputs);
+    weir__corpus_batch(&place.corpus, 3, 11, 2, 1, inputs, targets);
+    EXPECT_EQ_INT(inputs[16], -1); /* a row of nobody's */
+    weir__corpus_batch(&place.corpus, 3, 11, 1, 1, inputs, targets);
     for (uint32_t r = 0; r < 3; r++) {
         const uint8_t *row = weir__corpus_row(&place.corpus, 3, 11, r);
         for (uint32_t i = 0; i < 16; i++) {

@@ -29,8 +29,10 @@ const struct arg_option model_option_list[] = {
      .least = 1, .most = 65536},
     {"heads", ARG_U32, AT(heads), "gpt: attention heads; they divide the width", .value = "N",
      .fallback = "8", .least = 1, .most = 65536},
-    {"context", ARG_U32, AT(context), "gpt, decoders: length of a row", .value = "N",
-     .fallback = "128", .unit = "tokens", .least = 1, .most = 1048576},
+    {"context", ARG_U32, AT(context),
+     "gpt, decoders: length of a row; of a --model folder generate takes what its texts need, "
+     "chat 4096",
+     .value = "N", .fallback = "128", .unit = "tokens", .least = 1, .most = 1048576},
     {"vocab", ARG_U32, AT(vocab), "gpt: distinct tokens; 256 for bytes", .value = "N",
      .fallback = "256", .least = 2, .most = 16777216},
     {"tied", ARG_FLAG, AT(tied), "gpt: the head's weight is the token embedding"},

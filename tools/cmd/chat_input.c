@@ -53,10 +53,8 @@ static int append(struct chat *chat, const char *bytes, size_t count) {
         char sound[4];
         length = utf8_next(bytes + at, count - at, &point);
         size_t written = utf8_put(point < UTF8_LIMIT ? point : UTF8_REPLACEMENT, sound);
-        int status = weir__bytes_reserve(&chat->io, message, written);
+        int status = weir__bytes_append(&chat->io, message, sound, written);
         if (status != WEIR_OK) return status;
-        memcpy(message->data + message->count, sound, written);
-        message->count += written;
     }
     return WEIR_OK;
 }

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define AT(member) offsetof(struct generate_values, member)
-/** Of a folder whose --context is not given: as many places as texts need, or so many. */
+/** Of a folder whose --context is not given: as many places as the longest prompt and --tokens
+ * need, or, where --tokens is not given, so many more than the prompt. */
 enum { BYTES = 256, CONTEXT = 1024 };
 
 static const struct arg_option own_options[] = {

@@ -173,7 +173,7 @@ static void check_ranks(struct plan_values *values, const struct args *args,
 static int run(struct plan_values *values, const struct args *args, struct weir_faults *faults,
                struct weir_model **model, struct weir_error *error) {
     struct links_file links = {0};
-    int status = model_options_build(&values->model, args, NULL, faults, model);
+    int status = step_options_build(&values->step, &values->model, args, faults, model);
     if (status == WEIR_OK && values->links != NULL)
         status = links_file_read(&links, values->links, faults);
     if (status == WEIR_OK) check_ranks(values, args, &links, faults);

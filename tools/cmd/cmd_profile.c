@@ -173,7 +173,7 @@ static int run(struct profiling *m, const struct ranks_command *of, struct weir_
                         "--bind %s: over several processes each measures on cores of its "
                         "own: leave it to auto, or let the launcher bind them",
                         of->pipe->bind);
-    status = model_options_build(&m->values->model, m->args, NULL, m->faults, model);
+    status = step_options_build(&m->values->step, &m->values->model, m->args, m->faults, model);
     return status == WEIR_OK ? profile_model(m, *model) : status;
 }
 

@@ -493,7 +493,7 @@ static int simulate(struct simulate_values *values, const struct args *args,
     check_outputs(values, faults);
     int status = values->links != NULL ? read_links(&request, &links, args, faults) : WEIR_OK;
     if (status == WEIR_OK && args_given(args, "model"))
-        status = model_options_build(&values->model, args, NULL, faults, &model);
+        status = step_options_build(&values->step, &values->model, args, faults, &model);
     request.model.model = model;
     if (status == WEIR_OK && faults->count == 0) status = run(&request, faults, &error);
     weir_model_destroy(model);

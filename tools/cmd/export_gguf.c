@@ -32,12 +32,14 @@ static const char *name_of(const struct weir_decoder_options *options) {
 
 static int check(const struct gguf_writing *w) {
     const struct weir_decoder_options *o = w->gguf->options;
-    bool odd = (o->qk_norm || o->qkv_bias) && (o->bias || o->mlp_bias);
-    if (!odd) return WEIR_OK;
+    bool llama = !o->qk_norm && !o->qkv_bias;
+    const char *what = !llama && (o->bias || o->mlp_bias) ? "such biases"
+                       : !llama && o->rope_original > 0   ? "a rope_type of llama3"
+                                                          : NULL;
+    if (what == NULL) return WEIR_OK;
     return weir__fail(w->io.error, WEIR_ERR_UNSUPPORTED,
-                      "llama.cpp has no %s with such biases: give --format hf, whose readers have "
-                      "them",
-                      name_of(o));
+                      "llama.cpp has no %s with %s: give --format hf, whose readers have it",
+                      name_of(o), what);
 }
 
 /* llama.cpp has no windows for these: within one all tokens are seen anyway. */
@@ -57,12 +59,15 @@ static void put_rope(struct gguf_keys *keys, const struct weir_decoder_options *
 static void put_config(struct gguf_writing *w) {
     const struct weir_decoder_options *o = w->gguf->options;
     struct gguf_keys *keys = &w->keys;
-    const char *folder = strrchr(w->gguf->model, '/'), *name = name_of(o);
-    folder = folder != NULL && folder[1] != '\0' ? folder + 1 : w->gguf->model;
+    const char *model = w->gguf->model, *name = name_of(o);
+    size_t end = strlen(model);
+    while (end > 1 && model[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && model[begin - 1] != '/') begin--;
     keys->prefix = name;
     gguf_put_text(keys, "general.architecture", name, strlen(name));
     gguf_put_text(keys, "general.type", "model", 5);
-    gguf_put_text(keys, "general.name", folder, strlen(folder));
+    gguf_put_text(keys, "general.name", model + begin, end - begin);
     gguf_put_u32(keys, "general.file_type", file_types[w->gguf->type]);
     gguf_put_u32(keys, "general.quantization_version", QUANTIZATION);
     gguf_put_u32(keys, "%.block_count", o->layers);

@@ -23,9 +23,9 @@ const struct arg_option forward_option_list[] = {
      "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them",
      .value = "FILE"},
     {"data", ARG_PATHS, AT(data),
-     "text: any files and folders; conversations, for a --model with a tokenizer: .jsonl; tokens: "
-     "llm.c's .bin; images: .npy or IDX files, or a folder "
-     "with such, of which those count that names mark (test, val)",
+     "text: any files and folders; eval: conversations, for a --model with a tokenizer: .jsonl; "
+     "tokens: llm.c's .bin; images: .npy or IDX files, or a folder with such, of which those count "
+     "that names mark (test, val)",
      .value = "PATH..."},
     {"batch", ARG_U32, AT(batch), "at a time", .value = "N", .fallback = "32", .unit = "rows",
      .least = 1, .most = 1048576},

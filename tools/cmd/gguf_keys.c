@@ -5,10 +5,8 @@
 #include <string.h>
 
 static void put(struct gguf_keys *keys, const void *data, size_t bytes) {
-    if (keys->status == WEIR_OK) keys->status = weir__bytes_reserve(keys->io, &keys->bytes, bytes);
-    if (keys->status != WEIR_OK || bytes == 0) return;
-    memcpy(keys->bytes.data + keys->bytes.count, data, bytes);
-    keys->bytes.count += bytes;
+    if (keys->status == WEIR_OK)
+        keys->status = weir__bytes_append(keys->io, &keys->bytes, data, bytes);
 }
 
 static void put_number(struct gguf_keys *keys, uint64_t value, size_t bytes) {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "cmd/gguf_text.h"
 
+#include "text/chat_template.h"
 #include "text/model_text.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-
-#define TEMPLATE_BYTES_MAX ((size_t)64 << 20)
 
 /* llama.cpp's kinds of tokens. */
 enum gguf_kind { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
@@ -51,19 +50,25 @@ static const char *text_in(const json_t *object, const char *key) {
     return text != NULL ? text : "";
 }
 
+/* Where it is not said, as the tokenizer takes it. */
+static bool flag_in(const json_t *object, const char *key, bool otherwise) {
+    const json_t *flag = json_object_get(object, key);
+    return flag != NULL ? json_is_true(flag) : otherwise;
+}
+
 static bool is_bytes(const json_t *part, bool splits_words) {
     return strcmp(text_in(part, "type"), "ByteLevel") == 0 &&
-           json_is_true(json_object_get(part, "use_regex")) == splits_words &&
-           json_is_false(json_object_get(part, "add_prefix_space"));
+           flag_in(part, "use_regex", true) == splits_words &&
+           !flag_in(part, "add_prefix_space", true);
 }
 
 /* What stands before the last part, which makes bytes of a word. */
 static const char *name_split(const json_t *before, const json_t *bytes, bool ignores_merges) {
     const json_t *pattern = json_object_get(before, "pattern");
-    bool isolated = strcmp(text_in(before, "behavior"), "Isolated") == 0 &&
-                    json_is_false(json_object_get(before, "invert"));
+    bool isolated =
+        strcmp(text_in(before, "behavior"), "Isolated") == 0 && !flag_in(before, "invert", false);
     bool digits = strcmp(text_in(before, "type"), "Digits") == 0 &&
-                  json_is_true(json_object_get(before, "individual_digits"));
+                  flag_in(before, "individual_digits", false);
     const char *split = isolated ? text_in(pattern, "Regex") : NULL;
     if (before != NULL && !digits && split == NULL) return NULL;
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
@@ -199,19 +204,12 @@ static int put_specials(const struct gguf_words *w) {
 }
 
 static int put_template(const struct gguf_words *w) {
-    char path[PATH_MAX];
-    struct weir__bytes bytes = {0};
-    const json_t *text = json_object_get(w->config, "chat_template");
-    bool alone = weir__folder_has(w->io, w->folder, "chat_template.jinja", path);
-    int status = alone ? weir__file_read(w->io, path, TEMPLATE_BYTES_MAX, &bytes) : WEIR_OK;
-    if (status != WEIR_OK) return status;
-    if (alone)
-        gguf_put_text(w->keys, "tokenizer.chat_template", bytes.data, bytes.count);
-    else if (json_is_string(text))
-        gguf_put_text(w->keys, "tokenizer.chat_template", json_string_value(text),
-                      json_string_length(text));
-    weir__bytes_release(w->io->allocator, &bytes);
-    return WEIR_OK;
+    struct weir__bytes text;
+    int status = chat_template_read(w->io, w->folder, &text);
+    if (status == WEIR_OK && text.data != NULL)
+        gguf_put_text(w->keys, "tokenizer.chat_template", text.data, text.count);
+    weir__bytes_release(w->io->allocator, &text);
+    return status;
 }
 
 /* ---- all ---- */

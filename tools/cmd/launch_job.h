@@ -32,7 +32,7 @@ void job_catch_signals(void);
 int job_asked(void);
 /** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
  * writes for its launcher. A command that stays after a loss is ended, and so is one of whose
- * ranks one is refused, or some have begun to start and for `start_timeout` seconds (0: 60) no
+ * ranks one is refused, or some have begun to start and for `start_timeout` seconds no
  * other does, nor have all started. False: it cannot be started. */
 bool job_run(const struct launch_words *command, double start_timeout, struct job_end *end);
 /** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.

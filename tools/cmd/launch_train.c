@@ -3,8 +3,10 @@
 
 #include "base/base.h"
 #include "cmd/train_log.h"
+#include "weir_world.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,22 @@ static uint32_t number_of(const struct launch_train *train, const char *name) {
     return number < UINT32_MAX ? (uint32_t)number : 0;
 }
 
+/* Seconds up to the longest time-out; 0: not given. What is none is refused by `train`. */
+static double seconds_of(const struct launch_train *train, const char *name) {
+    const char *text = find(train, name);
+    double seconds = text != NULL ? strtod(text, NULL) : 0;
+    return seconds > 0 && seconds <= WEIR_TIMEOUT_MOST_S ? seconds : 0;
+}
+
+/* As long as ranks wait for each other. */
+static double find_start_timeout(const struct launch_train *train) {
+    const struct weir_world_options fallback = WEIR_WORLD_OPTIONS_INIT;
+    double start = seconds_of(train, "start-timeout"), peer = seconds_of(train, "peer-timeout");
+    if (start > 0) return start;
+    if (peer == 0) peer = fallback.peer_timeout;
+    return fmax(WEIR_JOIN_TIMEOUTS * peer, WEIR_JOIN_LEAST_S);
+}
+
 /* False: there is none, or its name is too long. */
 static bool log_path(const struct launch_train *train, char path[PATH_MAX]) {
     if (train->log_dir == NULL) return false;
@@ -54,9 +72,7 @@ void launch_train_read(struct launch_train *train, int count, char **words, uint
     if (train->save == NULL) train->save = train->resume;
     const char *every = find(train, "save-every");
     train->saves_often = every != NULL && strcmp(every, "0") != 0;
-    const char *start = find(train, "start-timeout");
-    train->start_timeout =
-        start != NULL ? strtod(start, NULL) : 0; /* `train` refuses what is none */
+    train->start_timeout = find_start_timeout(train);
     train->names_pipeline = find(train, "workers") != NULL || find(train, "stages") != NULL ||
                             find(train, "balance") != NULL;
     train->before = saved_look(train->save);
@@ -108,10 +124,12 @@ static bool is_beginning(const struct launch_train *train, int i, int *next) {
            is_option(train, i, "load-strict", &value, next);
 }
 
-/* Links are those of all ranks: fewer of them search no more than what is shared. */
+/* Links are those of all ranks: fewer of them search no more than what is shared, which a plan that
+ * is to be searched for does not take. */
 static bool is_of_links(const struct launch_train *train, int i, int *next) {
     const char *value;
-    return is_option(train, i, "links", &value, next);
+    return is_option(train, i, "links", &value, next) ||
+           (find(train, "links") != NULL && is_option(train, i, "plan", &value, next));
 }
 
 /* What fewer ranks share otherwise. */

@@ -17,7 +17,7 @@ struct launch_train {
     const char *save; /**< where it saves to; NULL: nowhere */
     const char *resume, *log_dir;
     bool saves_often;          /**< --save-every */
-    double start_timeout;      /**< --start-timeout; 0: not given */
+    double start_timeout;      /**< seconds: --start-timeout, or what follows from --peer-timeout */
     bool names_pipeline;       /**< --workers, --stages or --balance */
     struct saved before;       /**< at `save`, before the first start */
     bool log_is_foreign;       /**< `log_dir` had metrics then, which no start of this job wrote */

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "cli/json_text.h"
 #include "cli/net_run.h"
+#include "device/device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ int task_open_data(struct task *task, const struct task_text *text,
 
 bool task_packs(const struct task *task, const struct arg_texts *devices, bool refused) {
     for (uint32_t i = 0; i < devices->count; i++)
-        if (strncmp(devices->text + devices->begin[i], "cpu", 3) != 0) return false;
+        if (!weir__device_facts(arg_texts_get(devices, i)).synchronous) return false;
     return !refused && task->dataset != NULL &&
            weir__dataset_kind(task->dataset) == WEIR__DATA_CHATS;
 }

@@ -53,11 +53,6 @@ int train_data_build_model(struct train *t, const struct args *args) {
         weir__dataset_sample(t->task.dataset, &input, &target);
         data = (struct model_data){&input, &target, false};
     }
-    if (data.packed && values->pipe.profile != NULL)
-        weir_faults_add(t->faults,
-                        "--profile %s: its times are of rows that conversations do not share: give "
-                        "--no-pack, or leave it away",
-                        values->pipe.profile);
     int status = model_options_build(&values->model, args, &data, t->faults, &t->model);
     if (status == WEIR_OK && values->save_adapter != NULL && weir_model_adapters(t->model) == NULL)
         weir_faults_add(t->faults, "--save-adapter: there are none: give --lora-rank or --adapter");
@@ -80,6 +75,11 @@ int train_data_bind(struct train *t) {
     if (loss == NULL) return WEIR_OK; /* the net says that it cannot be trained */
     if (lacks_data(t) || t->task.dataset == NULL) return WEIR_ERR_CONFIG;
     int status = task_bind(&t->task, t->values->batch, t->faults, t->error);
+    if (status == WEIR_OK && t->values->sample_prompts.count > 0 && !train_has_samples(t))
+        weir_faults_add(t->faults, "--sample-prompt: %s: leave it away",
+                        args_given(t->args, "sample") && t->values->sample == 0
+                            ? "--sample 0 asks for no samples"
+                            : "without a text or a tokenizer there are no samples");
     if (status != WEIR_OK || t->task.parameters > 0) return status;
     weir_faults_add(t->faults, "the model has no parameters: there is nothing to train");
     t->options.pipe.clip_norm = 0; /* what the pipe would say of that is no news */

@@ -203,8 +203,7 @@ static int choose_prompt(struct sample *s, uint32_t index) {
 
 static uint32_t drawn_vocab(const struct sample *s) {
     uint32_t vocab = s->generator.vocab;
-    uint32_t known = s->encoder == NULL ? BYTES : tokenizer_size(s->t->task.words.tokenizer);
-    return known < vocab ? known : vocab;
+    return s->encoder == NULL && BYTES < vocab ? BYTES : vocab;
 }
 
 static int draw(struct sample *s) {

@@ -42,12 +42,9 @@ refuse(const struct chat_reading *r, const char *format, ...) {
 
 static int add_message(struct chat_reading *r, enum chat_role role, const json_t *text) {
     struct chat_message message = {role, json_string_value(text), json_string_length(text)};
-    int status = weir__bytes_reserve(r->io, &r->messages, sizeof message);
-    if (status != WEIR_OK) return status;
-    memcpy(r->messages.data + r->messages.count, &message, sizeof message);
-    r->messages.count += sizeof message;
-    r->count++;
-    return WEIR_OK;
+    int status = weir__bytes_append(r->io, &r->messages, &message, sizeof message);
+    if (status == WEIR_OK) r->count++;
+    return status;
 }
 
 static int check_message(const struct chat_reading *r, json_t *message, enum chat_role *role) {

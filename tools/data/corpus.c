@@ -39,14 +39,8 @@ static bool is_binary(const char *data, size_t bytes) {
 }
 
 static int add_end(struct walk *walk) {
-    struct weir__bytes *ends = &walk->corpus->ends;
     const size_t end = walk->corpus->text.count;
-    int status = weir__bytes_reserve(walk->io, ends, sizeof(end));
-    if (!status) {
-        memcpy(ends->data + ends->count, &end, sizeof(end));
-        ends->count += sizeof(end);
-    }
-    return status;
+    return weir__bytes_append(walk->io, &walk->corpus->ends, &end, sizeof(end));
 }
 
 /* The first bytes say whether the file is wanted at all; the rest follows. */
@@ -315,8 +309,8 @@ static void to_tokens(const struct weir__corpus *corpus, const uint8_t *row, uin
 }
 
 void weir__corpus_batch(const struct weir__corpus *corpus, uint64_t seed, uint64_t mini_batch,
-                        uint32_t rows, int64_t *inputs, int64_t *targets) {
-    for (uint32_t i = 0; i < rows; i++) {
+                        uint32_t first, uint32_t rows, int64_t *inputs, int64_t *targets) {
+    for (uint32_t i = first; i < first + rows; i++) {
         to_tokens(corpus, weir__corpus_row(corpus, seed, mini_batch, i), i, inputs, targets);
     }
 }

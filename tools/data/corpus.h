@@ -76,9 +76,10 @@ const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed
                                 uint64_t mini_batch, uint32_t row);
 /** Held-out row `index` < held_out_rows: context + 1 bytes, the corpus's. */
 const uint8_t *weir__corpus_held_out(const struct weir__corpus *corpus, uint64_t index);
-/** `rows` training rows as tokens: inputs (NULL: not wanted) and targets [rows, context]. */
+/** Rows first … first + rows - 1 of a mini-batch as tokens, at their places in inputs (NULL: not
+ * wanted) and targets [rows of the mini-batch, context]. */
 void weir__corpus_batch(const struct weir__corpus *corpus, uint64_t seed, uint64_t mini_batch,
-                        uint32_t rows, int64_t *inputs, int64_t *targets);
+                        uint32_t first, uint32_t rows, int64_t *inputs, int64_t *targets);
 /** The same for held-out rows first … first + rows - 1, all < held_out_rows. */
 void weir__corpus_batch_held_out(const struct weir__corpus *corpus, uint64_t first, uint32_t rows,
                                  int64_t *inputs, int64_t *targets);

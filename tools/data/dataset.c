@@ -91,51 +91,31 @@ static uint32_t count_held_out(const struct weir__data_paths *found) {
     return count;
 }
 
-static int open_tokens(struct weir__dataset *dataset, const struct weir__io *io,
-                       const struct weir__data_paths *train, const struct weir__data_paths *eval,
-                       struct weir_faults *faults) {
-    uint32_t marked = count_held_out(train);
-    bool split_by_name = marked > 0 && marked < train->files.count;
-    if (dataset->options.whole) {
-        return weir__token_part_open(io, train,
-                                     marked > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, faults,
-                                     &dataset->tokens[TRAIN]);
-    }
-    int status =
-        weir__token_part_open(io, train, split_by_name ? WEIR__TOKENS_TRAIN : WEIR__TOKENS_ALL,
-                              faults, &dataset->tokens[TRAIN]);
-    if (!status && eval) {
-        uint32_t others = count_held_out(eval);
-        status =
-            weir__token_part_open(io, eval, others > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL,
-                                  faults, &dataset->tokens[HELD_OUT]);
-    } else if (!status && split_by_name) {
-        status = weir__token_part_open(io, train, WEIR__TOKENS_HELD_OUT, faults,
-                                       &dataset->tokens[HELD_OUT]);
-    }
-    return status;
+/* Words are read at bind; of conversations the files are known now. */
+static int open_part(struct weir__dataset *dataset, const struct weir__io *io,
+                     const struct weir__data_paths *found, enum weir__token_choice which,
+                     struct weir_faults *faults, int part) {
+    return dataset->kind == WEIR__DATA_CHATS
+               ? weir__word_part_open(io, found, which, &dataset->words[part])
+               : weir__token_part_open(io, found, which, faults, &dataset->tokens[part]);
 }
 
-/* Words are read at bind; of conversations the files are known now. */
-static int open_chats(struct weir__dataset *dataset, const struct weir__io *io,
-                      const struct weir__data_paths *train, const struct weir__data_paths *eval) {
+/* Tokens and conversations: files are told apart by their names. */
+static int open_files(struct weir__dataset *dataset, const struct weir__io *io,
+                      const struct weir__data_paths *train, const struct weir__data_paths *eval,
+                      struct weir_faults *faults) {
+    const struct weir__data_paths *other = eval ? eval : train;
     uint32_t marked = count_held_out(train);
-    bool split_by_name = marked > 0 && marked < train->files.count;
-    struct weir__word_part *parts = dataset->words;
-    if (dataset->options.whole) {
-        return weir__word_part_open(
-            io, train, marked > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, &parts[TRAIN]);
+    bool whole = dataset->options.whole, by_name = marked > 0 && marked < train->files.count;
+    enum weir__token_choice all = whole && marked > 0 ? WEIR__TOKENS_HELD_OUT
+                                  : !whole && by_name ? WEIR__TOKENS_TRAIN
+                                                      : WEIR__TOKENS_ALL;
+    int status = open_part(dataset, io, train, all, faults, TRAIN);
+    if (status || whole || (!eval && !by_name)) {
+        return status;
     }
-    int status = weir__word_part_open(
-        io, train, split_by_name ? WEIR__TOKENS_TRAIN : WEIR__TOKENS_ALL, &parts[TRAIN]);
-    if (!status && eval) {
-        uint32_t others = count_held_out(eval);
-        status = weir__word_part_open(
-            io, eval, others > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, &parts[HELD_OUT]);
-    } else if (!status && split_by_name) {
-        status = weir__word_part_open(io, train, WEIR__TOKENS_HELD_OUT, &parts[HELD_OUT]);
-    }
-    return status;
+    all = count_held_out(other) > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL;
+    return open_part(dataset, io, other, all, faults, HELD_OUT);
 }
 
 static int open_found(struct weir__dataset *dataset, const struct weir__io *io,
@@ -153,8 +133,8 @@ static int open_found(struct weir__dataset *dataset, const struct weir__io *io,
     }
     switch (train->kind) {
     case WEIR__DATA_ARRAYS: return open_arrays(dataset, io, train, eval, faults);
-    case WEIR__DATA_TOKENS: return open_tokens(dataset, io, train, eval, faults);
-    case WEIR__DATA_CHATS: return open_chats(dataset, io, train, eval);
+    case WEIR__DATA_TOKENS:
+    case WEIR__DATA_CHATS: return open_files(dataset, io, train, eval, faults);
     default: return WEIR_OK;
     }
 }
@@ -581,7 +561,7 @@ int weir__dataset_read_part(const struct weir__dataset *dataset, const struct we
                             uint32_t count, void *input, void *target) {
     assert(!dataset->options.whole && first <= rows && count <= rows - first);
     if (dataset->kind == WEIR__DATA_TEXT) {
-        weir__corpus_batch(&dataset->text[TRAIN], seed, mini_batch, rows, input, target);
+        weir__corpus_batch(&dataset->text[TRAIN], seed, mini_batch, first, count, input, target);
         return WEIR_OK;
     }
     int status = WEIR_OK;

@@ -22,21 +22,12 @@ static const uint64_t *rows_of(const struct weir__documents *documents) {
 
 /* ---- adding ---- */
 
-static int append(const struct weir__io *io, struct weir__bytes *bytes, const void *data,
-                  size_t count) {
-    int status = weir__bytes_reserve(io, bytes, count);
-    if (status != WEIR_OK || count == 0) return status;
-    memcpy(bytes->data + bytes->count, data, count);
-    bytes->count += count;
-    return WEIR_OK;
-}
-
 static int add_tokens(const struct weir__io *io, struct weir__documents *documents,
                       const uint32_t *ids, const bool *learnt, size_t count) {
     documents->allocator = io->allocator;
-    int status = append(io, &documents->ids, ids, count * sizeof *ids);
+    int status = weir__bytes_append(io, &documents->ids, ids, count * sizeof *ids);
     if (status != WEIR_OK) return status;
-    status = append(io, &documents->learnt, learnt, count * sizeof *learnt);
+    status = weir__bytes_append(io, &documents->learnt, learnt, count * sizeof *learnt);
     if (status == WEIR_OK) documents->token_count += count;
     return status;
 }
@@ -51,7 +42,7 @@ int weir__documents_add(const struct weir__io *io, struct weir__documents *docum
 int weir__documents_add_passage(const struct weir__io *io, struct weir__documents *documents,
                                 struct weir__passage passage) {
     assert(passage.count >= 2 && passage.first + passage.count <= documents->token_count);
-    int status = append(io, &documents->passages, &passage, sizeof passage);
+    int status = weir__bytes_append(io, &documents->passages, &passage, sizeof passage);
     if (status != WEIR_OK) return status;
     documents->passage_count++;
     documents->place_count += passage.count - 1;
@@ -127,8 +118,8 @@ static int split(const struct weir__io *io, struct weir__documents *documents, u
     for (int held_out = 0; held_out < 2 && status == WEIR_OK; held_out++)
         for (at = 0; at < count && status == WEIR_OK; at++)
             if ((at % period == period - 1) == (held_out == 1))
-                status =
-                    append(io, &moved, &passages_of(documents)[at], sizeof(struct weir__passage));
+                status = weir__bytes_append(io, &moved, &passages_of(documents)[at],
+                                            sizeof(struct weir__passage));
     *kept = count - count / period;
     weir__bytes_release(io->allocator, &documents->passages);
     documents->passages = moved;
@@ -141,7 +132,7 @@ static int plan_single(const struct weir__io *io, struct weir__documents *docume
     int status = WEIR_OK;
     for (uint64_t i = 0; i < count && status == WEIR_OK; i++) {
         uint64_t passage = first + i;
-        status = append(io, &documents->rows, &passage, sizeof passage);
+        status = weir__bytes_append(io, &documents->rows, &passage, sizeof passage);
     }
     documents->row_count += count;
     return status;
@@ -160,7 +151,7 @@ static int gather(const struct weir__io *io, struct weir__documents *documents, 
     for (uint64_t row = 0; row < rows && status == WEIR_OK; row++) {
         uint64_t begin = first + ends[row];
         ends[row + 1] += ends[row];
-        status = append(io, &documents->rows, &begin, sizeof begin);
+        status = weir__bytes_append(io, &documents->rows, &begin, sizeof begin);
     }
     for (uint64_t i = 0; i < count; i++) moved[ends[row_of[i]]++] = passages[i];
     memcpy(passages, moved, count * sizeof *moved);
@@ -206,7 +197,7 @@ int weir__documents_plan(const struct weir__io *io, struct weir__documents *docu
     if ((status = plan_part(io, documents, plan, 0, kept)) != WEIR_OK) return status;
     documents->train_rows = documents->row_count;
     if ((status = plan_part(io, documents, plan, kept, count - kept)) != WEIR_OK) return status;
-    return append(io, &documents->rows, &count, sizeof count);
+    return weir__bytes_append(io, &documents->rows, &count, sizeof count);
 }
 
 static bool is_split(const struct weir__documents *documents) {

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "text/chat_template.h"
 
+#include "text/model_text.h"
+
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #define FILE_BYTES_MAX (64u << 20)
+#define TEMPLATE_FILE "chat_template.jinja"
+#define CONFIG_FILE "tokenizer_config.json"
 #define DATES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 
 struct chat_template {
@@ -63,59 +67,59 @@ const struct chat_template *chat_template_of_text(const char *text, size_t bytes
 
 /* ---- a folder's ---- */
 
-static int judge(const struct weir__io *io, const char *path, const char *text, size_t bytes,
-                 const struct chat_template **found) {
-    char shown[96];
-    *found = chat_template_of_text(text, bytes);
-    if (*found != NULL) return WEIR_OK;
-    return weir__fail(io->error, WEIR_ERR_UNSUPPORTED,
-                      "%s: the chat template is none of the published ones that are known: name "
-                      "the one that it writes like by --template (" CHAT_TEMPLATE_NAMES ")",
-                      weir__path_text(path, shown));
+/* The one, or of several that which is named so. */
+static const json_t *default_of(const json_t *templates) {
+    const json_t *found = json_is_string(templates) ? templates : NULL;
+    for (size_t i = 0; i < json_array_size(templates); i++) {
+        const json_t *each = json_array_get(templates, i);
+        const char *name = json_string_value(json_object_get(each, "name"));
+        if (name != NULL && strcmp(name, "default") == 0) found = json_object_get(each, "template");
+    }
+    return json_is_string(found) ? found : NULL;
 }
 
-static int judge_config(const struct weir__io *io, const char *path,
-                        const struct weir__bytes *bytes, const struct chat_template **found) {
-    char shown[96];
-    json_error_t error;
+static int read_config(const struct weir__io *io, const char *folder, struct weir__bytes *text) {
+    json_t *root;
     /* model_max_length may be 10^30 */
-    size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL;
-    json_t *root = json_loadb(bytes->data, bytes->count, flags, &error);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return weir__fail(io->error, WEIR_ERR_FORMAT, "%s: is not an object in JSON",
-                          weir__path_text(path, shown));
-    }
-    const json_t *text = json_object_get(root, "chat_template");
-    int status;
-    if (json_is_string(text))
-        status = judge(io, path, json_string_value(text), json_string_length(text), found);
-    else
-        status = weir__fail(io->error, WEIR_ERR_NOT_FOUND,
-                            "%s: has no one chat_template: name one by --template "
-                            "(" CHAT_TEMPLATE_NAMES ")",
-                            weir__path_text(path, shown));
+    int status = model_text_read(io, folder, CONFIG_FILE, JSON_DECODE_INT_AS_REAL, &root);
+    const json_t *found = default_of(json_object_get(root, "chat_template"));
+    if (status == WEIR_OK && found != NULL)
+        status = weir__bytes_append(io, text, json_string_value(found), json_string_length(found));
     json_decref(root);
     return status;
 }
 
+int chat_template_read(const struct weir__io *io, const char *folder, struct weir__bytes *text) {
+    char path[PATH_MAX];
+    *text = (struct weir__bytes){0};
+    return weir__folder_has(io, folder, TEMPLATE_FILE, path)
+               ? weir__file_read(io, path, FILE_BYTES_MAX, text)
+               : read_config(io, folder, text);
+}
+
 int chat_template_find(const struct weir__io *io, const char *folder,
                        const struct chat_template **found) {
-    char path[PATH_MAX];
-    struct weir__bytes bytes = {0};
+    char path[PATH_MAX], shown[96];
+    struct weir__bytes text;
     *found = NULL;
-    bool alone = weir__folder_has(io, folder, "chat_template.jinja", path);
-    if (!alone && !weir__folder_has(io, folder, "tokenizer_config.json", path))
-        return weir__fail(io->error, WEIR_ERR_NOT_FOUND,
-                          "%s: has neither chat_template.jinja nor tokenizer_config.json: name a "
-                          "template by --template (" CHAT_TEMPLATE_NAMES ")",
-                          weir__path_text(folder, (char[96]){0}));
-    int status = weir__file_read(io, path, FILE_BYTES_MAX, &bytes);
+    int status = chat_template_read(io, folder, &text);
+    if (status == WEIR_OK && !weir__folder_has(io, folder, TEMPLATE_FILE, path))
+        status = weir__path_join(io, folder, CONFIG_FILE, path);
     if (status != WEIR_OK) return status;
-    status = alone ? judge(io, path, bytes.data, bytes.count, found)
-                   : judge_config(io, path, &bytes, found);
-    weir__bytes_release(io->allocator, &bytes);
-    return status;
+    bool has = text.data != NULL;
+    if (has) *found = chat_template_of_text(text.data, text.count);
+    weir__bytes_release(io->allocator, &text);
+    if (*found != NULL) return WEIR_OK;
+    return has ? weir__fail(io->error, WEIR_ERR_UNSUPPORTED,
+                            "%s: the chat template is none of the published ones that are known: "
+                            "name the one that it writes like by --template (" CHAT_TEMPLATE_NAMES
+                            ")",
+                            weir__path_text(path, shown))
+               : weir__fail(io->error, WEIR_ERR_NOT_FOUND,
+                            "%s: has no chat template, neither in " TEMPLATE_FILE
+                            " nor in " CONFIG_FILE ": name one by --template (" CHAT_TEMPLATE_NAMES
+                            ")",
+                            weir__path_text(folder, shown));
 }
 
 static int check_token(const struct weir__io *io, const struct chat_template *form,
@@ -170,12 +174,11 @@ struct writer {
 
 static void put(struct writer *w, struct piece piece) {
     struct chat_tokens *to = w->to;
-    if (w->status == WEIR_OK) w->status = weir__bytes_reserve(w->io, &to->text, piece.bytes);
     if (w->status == WEIR_OK) w->status = weir__bytes_reserve(w->io, &to->marks, piece.bytes);
+    if (w->status == WEIR_OK)
+        w->status = weir__bytes_append(w->io, &to->text, piece.at, piece.bytes);
     if (w->status != WEIR_OK || piece.bytes == 0) return;
-    memcpy(to->text.data + to->text.count, piece.at, piece.bytes);
     memset(to->marks.data + to->marks.count, w->learnt, piece.bytes);
-    to->text.count += piece.bytes;
     to->marks.count += piece.bytes;
 }
 

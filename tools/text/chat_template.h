@@ -42,9 +42,12 @@ struct chat_template;
 
 /** By its name; NULL: there is none of that name. */
 const struct chat_template *chat_template_named(const char *name);
-/** That of a folder: of its chat_template.jinja, else of its tokenizer_config.json.
- * WEIR_ERR_NOT_FOUND: it has none; WEIR_ERR_UNSUPPORTED: not one of these; WEIR_ERR_FORMAT,
- * WEIR_ERR_IO, WEIR_ERR_OUT_OF_MEMORY. */
+/** The text of a folder's template: its chat_template.jinja, else what its tokenizer_config.json
+ * has, of several the one named "default"; the caller's, data NULL where there is none.
+ * WEIR_ERR_FORMAT, WEIR_ERR_IO, WEIR_ERR_OUT_OF_MEMORY. */
+int chat_template_read(const struct weir__io *io, const char *folder, struct weir__bytes *text);
+/** The form that a folder's is of. WEIR_ERR_NOT_FOUND: it has none; WEIR_ERR_UNSUPPORTED: not one
+ * of these; WEIR_ERR_FORMAT, WEIR_ERR_IO, WEIR_ERR_OUT_OF_MEMORY. */
 int chat_template_find(const struct weir__io *io, const char *folder,
                        const struct chat_template **found);
 /** That which has this text in Jinja, with or without a last line end; NULL: none. */

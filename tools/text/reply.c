@@ -27,16 +27,6 @@ void reply_begin(struct reply *reply) {
     reply->end = REPLY_GOES_ON;
 }
 
-static int add(struct reply *reply, const char *bytes, size_t count) {
-    struct weir__bytes *text = &reply->text;
-    int status = weir__bytes_reserve(&reply->io, text, count);
-    if (status != WEIR_OK) return status;
-    if (count > 0) memcpy(text->data + text->count, bytes, count);
-    text->count += count;
-    text->data[text->count] = '\0';
-    return WEIR_OK;
-}
-
 /* Whether a stop string, or the beginning of one, stands at byte `at` of the text. */
 static bool may_stop(const struct reply *reply, size_t at, bool *whole) {
     const struct weir__bytes *text = &reply->text;
@@ -88,7 +78,8 @@ int reply_put(struct reply *reply, uint32_t token, const char **text, size_t *by
     }
     if (reply->decoder != NULL) status = text_decoder_put(reply->decoder, token, &piece, &count);
     if (status != WEIR_OK) return status == WEIR_ERR_NOT_FOUND ? WEIR_OK : status;
-    if ((status = add(reply, piece, count)) != WEIR_OK) return status;
+    if ((status = weir__bytes_append(&reply->io, &reply->text, piece, count)) != WEIR_OK)
+        return status;
     tell(reply, false, text, bytes);
     return WEIR_OK;
 }
@@ -101,7 +92,8 @@ int reply_finish(struct reply *reply, const char **text, size_t *bytes) {
     if (reply->end == REPLY_STOP) return WEIR_OK;
     if (reply->decoder != NULL) status = text_decoder_end(reply->decoder, &rest, &count);
     if (status != WEIR_OK) return status;
-    if ((status = add(reply, rest, count)) != WEIR_OK) return status;
+    if ((status = weir__bytes_append(&reply->io, &reply->text, rest, count)) != WEIR_OK)
+        return status;
     tell(reply, true, text, bytes);
     return WEIR_OK;
 }

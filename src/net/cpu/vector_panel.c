@@ -123,6 +123,15 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
     }
 }
 
+/** What a tile of c is read for comes near while the loop runs: for its end where the sum is added
+ * to it, else, for its beginning, where the next one down is. */
+VECTOR_INLINE void bring_near(const struct weir__panel *panel, const struct tile_place *place,
+                              const int rows) {
+    const float *c = place->c + (panel->mode == WEIR__PANEL_CHAIN ? rows * place->c_row : 0);
+    V_UNROLL
+    for (int r = 0; r < rows; r++) __builtin_prefetch(c + r * place->c_row, 1, 3);
+}
+
 /** One tile, all columns of it there. */
 VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
                         const int rows, const int columns, const bool adjacent) {
@@ -137,6 +146,7 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
         const float *from = c + s / registers * c_row + s % registers * REGISTER_LANES;
         sum[s] = panel->mode == WEIR__PANEL_CHAIN ? load(from, columns) : (vregister){0};
     }
+    bring_near(panel, place, rows);
     const float *a_plane = place->a, *b_plane = place->b;
     int64_t plane = planes.times, line;
     V_ROLLED

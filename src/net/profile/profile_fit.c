@@ -225,8 +225,8 @@ static void expect_model(const struct weir_profile *have, const struct weir_prof
                         have->costs.layer_count, weir__s(have->costs.layer_count), layers);
     else if (have->model != want->model)
         weir_faults_add(faults,
-                        "the profile is of another model: its layers, their attributes or what is "
-                        "frozen differ: measure again");
+                        "the profile is of another model: its layers, their attributes, what is "
+                        "frozen, or whether rows are packed differ: measure again");
 }
 
 /** All workers' GPUs are to be of the profile's name; what the first is, `machine` says. */
