@@ -244,7 +244,8 @@ static void test_what_cannot_be_read_so_is_refused(void) {
     EXPECT_CONTAINS(run.output, "model/chat_template.jinja: the chat template is none");
     CLI_CODE_IN(folder, &run, 2, TRAIN TEMPLATE "--data text --steps 1");
     EXPECT_CONTAINS(run.output, "--template means nothing without conversations");
-    CLI_CODE_IN(folder, &run, 2, TRAIN "--data text --steps 1 --sample 0 --sample-prompt a");
+    CLI_CODE_IN(folder, &run, 2,
+                TRAIN TEMPLATE "--data chats.jsonl --steps 1 --sample 0 --sample-prompt a");
     EXPECT_CONTAINS(run.output, "--sample-prompt: --sample 0 asks for no samples");
     CLI_CODE_IN(folder, &run, 2, "predict --model model --load model --data text --out o.npy " RUN);
     EXPECT_CONTAINS(run.output, "rows without padding");

@@ -339,7 +339,7 @@ static void test_launch_ends_a_start_with_its_time_out(void) {
     run.code =
         test_shell(run.output, sizeof run.output,
                    "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher timeout 50 '%s/bin/weir' "
-                   "launch -n 2 -- train --data %s " RUN " --steps 2 --start-timeout 15 2>&1; }",
+                   "launch -n 2 -- train --data %s " RUN " --steps 2 --peer-timeout 2 2>&1; }",
                    folder, environment(), test_install_prefix(), cli_text());
     EXPECT_EQ_INT(run.code, 0);
     EXPECT_CONTAINS(run.output, "launch: a rank that was starting is lost");
