@@ -330,7 +330,8 @@ static void test_ranks_measure_one_profile(void) {
     EXPECT_CONTAINS(run.output, "the times are of 2 ranks, and there is 1 worker");
 }
 
-/* Bits are the groups': with links rank 0 is free to choose how many replicas share them. */
+/* Bits are the groups': with links rank 0 is free to choose how many replicas share them. Of two
+ * micro-batches a pipeline waits for a third of its time, replicas for nothing but links. */
 static void test_links_choose_replicas_where_groups_are_given(void) {
     static const char *const rates[] = {"1e15", "1e3"};
     const char *folder = test_temporary_directory();
@@ -338,7 +339,7 @@ static void test_links_choose_replicas_where_groups_are_given(void) {
     snprintf(alone, sizeof alone, "%s/alone", folder);
     snprintf(name, sizeof name, "%s/links", folder);
     CLI_CODE(&run, 0,
-             "train --data %s " CLI_TRAIN " --chunks 4 --steps 3 --plan given --stages 2 "
+             "train --data %s " CLI_TRAIN " --batch 8 --chunks 2 --steps 3 --plan given --stages 2 "
              "--gradient-groups 2 --save %s",
              cli_text(), alone);
     for (int i = 0; i < 2; i++) {
@@ -349,7 +350,7 @@ static void test_links_choose_replicas_where_groups_are_given(void) {
         snprintf(together, sizeof together, "%s/together-%d", folder, i);
         snprintf(arguments, sizeof arguments,
                  "train --data %s " CLI_TRAIN
-                 " --chunks 4 --steps 3 --gradient-groups 2 --links links --save %s",
+                 " --batch 8 --chunks 2 --steps 3 --gradient-groups 2 --links links --save %s",
                  cli_text(), together);
         if (!run_ranks(&run, folder, 2, arguments)) return;
         if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
@@ -357,7 +358,8 @@ static void test_links_choose_replicas_where_groups_are_given(void) {
         cli_same_exported(&run, alone, together);
     }
     snprintf(arguments, sizeof arguments,
-             "train --data %s " CLI_TRAIN " --chunks 4 --steps 1 --links links", cli_text());
+             "train --data %s " CLI_TRAIN " --batch 8 --chunks 2 --steps 1 --links links",
+             cli_text());
     run_ranks(&run, folder, 2, arguments); /* who gives no groups has one, as without links */
     EXPECT_EQ_INT(run.code, 0);
     EXPECT(strstr(run.output, "replicas") == NULL);

@@ -173,13 +173,13 @@ static void test_ranks_that_read_other_data_are_refused(void) {
 static void test_refusals_are_said_once(void) {
     static const struct {
         const char *arguments, *said;
-    } cases[] = {
-        {"eval --data none", "eval: --load is missing"},
-        {"predict --load none", "predict: --out is missing"},
-        {"predict --load w --data w --out none/p", "--out none/p: its folder: "},
-        {"generate --load w --prompt-file -", "--prompt-file -: of several processes"},
-        {"generate --load w --prompt a --balance-by time", "--balance-by: not over several"},
-        {"grad --data none", "grad: --out is missing"}};
+    } cases[] = {{"eval --data none", "eval: --load is missing"},
+                 {"predict --load none", "predict: --out is missing"},
+                 {"predict --load w --data w --out none/p", "--out none/p: its folder: "},
+                 {"generate --load w --prompt-file -", "--prompt-file -: of several processes"},
+                 {"generate --load w --prompt a --balance-by time",
+                  "--balance-by time: over several processes"},
+                 {"grad --data none", "grad: --out is missing"}};
     snprintf(folder, sizeof folder, "%s", test_temporary_directory());
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (!cli_run_ranks(&run, folder, 2, "%s", cases[i].arguments)) return;
