@@ -160,11 +160,20 @@ bool cli_catches(pid_t process, int signal_number) {
 
 void cli_write(const char *folder, const char *name, const char *text) {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
+    io_make_file(folder, name, text, strlen(text), path);
+}
+
+const char *cli_make_model(const char *config, const char *family) {
+    static struct cli_run run;
+    const char *folder = test_temporary_directory();
+    EXPECT(cli_do(folder, "mkdir model"));
+    if (family != NULL)
+        EXPECT(cli_do(".", "cp tests/golden/tokenizers/%s.json %s/model/tokenizer.json", family,
+                      folder));
+    cli_write(folder, "model/config.json", config);
+    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
+    EXPECT_EQ_INT(run.code, 0);
+    return folder;
 }
 
 /* Sentences of a few words, drawn by a small generator: a bigram model finds much in them. */
@@ -284,6 +293,20 @@ json_t *cli_json_lines(const char *path) {
     if (text == NULL) TEST_FAIL("cannot read %s", path);
     free(text);
     return lines;
+}
+
+uint32_t cli_count(const char *text, const char *part) {
+    uint32_t count = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part)) count++;
+    return count;
+}
+
+uint32_t cli_count_ids(const char *folder, const char *name) {
+    static struct cli_run run;
+    cli_run_in(folder, &run, "tokenize --model model --file %s 2>/dev/null", name);
+    EXPECT_EQ_INT(run.code, 0);
+    EXPECT(strlen(run.output) + 1 < sizeof run.output);
+    return cli_count(run.output, "\n");
 }
 
 double cli_loss_of_line(const char *folder, const char *name, size_t line) {

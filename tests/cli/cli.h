@@ -57,6 +57,9 @@ bool cli_code_at(const char *file, int line, const struct cli_run *run, int want
 
 /** Writes a text to FOLDER/NAME; the test fails unless that works. */
 void cli_write(const char *folder, const char *name, const char *text);
+/** Makes FOLDER/model of config.json, tokenizer.json, which is tests/golden/tokenizers/FAMILY.json
+ * (NULL: none), and random weights. Returns FOLDER, which is the test's. */
+const char *cli_make_model(const char *config, const char *family);
 /** A folder of small text files, some 30 KB, always the same. */
 const char *cli_text(void);
 /** Writes tensors `input` and `target` for CLI_MODEL with --vocab 32 to DIRECTORY/NAME; the path
@@ -96,6 +99,10 @@ json_t *cli_json(const char *path);
 json_t *cli_json_lines(const char *path);
 /** A member that must be a number (of any kind), or NaN and the test failed. */
 double cli_number(const json_t *object, const char *key);
+/** How often `part` stands in the text; no two overlap. */
+uint32_t cli_count(const char *text, const char *part);
+/** How many tokens FOLDER/NAME is by FOLDER/model, as `weir tokenize` says. */
+uint32_t cli_count_ids(const char *folder, const char *name);
 /** The loss of a line, from 0, of what --json wrote at folder/name. */
 double cli_loss_of_line(const char *folder, const char *name, size_t line);
 

@@ -2,7 +2,6 @@
 /* Token i of what it says has the embedding e(i + 1), all others e(0); the head's row of a token is
  * the embedding of the one that it comes after. */
 #include "cli/cli_talker.h"
-#include "io/io_faults.h"
 #include "text/tokenizer.h"
 
 #include <stdio.h>
@@ -86,14 +85,14 @@ static uint32_t teach(struct weights *w, const struct cli_talker *talker,
 }
 
 static void write_files(const char *folder, const struct cli_talker *talker, uint32_t vocab) {
-    char text[1024], path[512];
+    char text[1024];
     snprintf(text, sizeof text,
              "{\"model_type\": \"llama\", \"hidden_size\": %d, \"intermediate_size\": %d, "
              "\"num_hidden_layers\": %d, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
              "\"head_dim\": 16, \"vocab_size\": %u, \"max_position_embeddings\": %u, "
              "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\"}",
              WIDTH, INNER, LAYERS, vocab, talker->context);
-    io_make_file(folder, "model/config.json", text, strlen(text), path);
+    cli_write(folder, "model/config.json", text);
 }
 
 uint32_t cli_make_talker(const char *folder, const struct cli_talker *talker) {

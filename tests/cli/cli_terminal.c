@@ -77,15 +77,8 @@ static bool read_more(struct cli_terminal *terminal, int ms) {
     return true;
 }
 
-static unsigned times_shown(const struct cli_terminal *terminal, const char *text) {
-    unsigned times = 0;
-    for (const char *at = terminal->output; (at = strstr(at, text)) != NULL; at += strlen(text))
-        times++;
-    return times;
-}
-
 bool cli_terminal_wait_times(struct cli_terminal *terminal, const char *text, unsigned times) {
-    while (times_shown(terminal, text) < times) {
+    while (cli_count(terminal->output, text) < times) {
         if (read_more(terminal, WAIT_MS)) continue;
         TEST_FAIL("'%s' was not shown %u times, but: %s", text, times, terminal->output);
         return false;

@@ -23,13 +23,7 @@ static struct cli_run run;
 
 /* FOLDER/model with a tokenizer. */
 static const char *make_folder(void) {
-    const char *folder = test_temporary_directory();
-    EXPECT(cli_do(folder, "mkdir model"));
-    EXPECT(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
-    cli_write(folder, "model/config.json", CONFIG);
-    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
-    EXPECT_EQ_INT(run.code, 0);
-    return folder;
+    return cli_make_model(CONFIG, "qwen");
 }
 
 /* Questions of many numbers, and always the same answer. */
@@ -84,15 +78,8 @@ static void test_replies_are_learnt_and_nothing_else(void) {
         loss_of(folder, "--model model --load w.safetensors --data test.jsonl " TEMPLATE, &summary);
     EXPECT(after < 0.2);
     /* the same tokens in each reply, and the one behind; the template has a thought before them */
-    char path[512];
     cli_write(folder, "reply", "<think>\n\n</think>\n\na number<|im_end|>");
-    CLI_CODE_IN(folder, &run, 0, "tokenize --model model --file reply > ids");
-    snprintf(path, sizeof path, "%s/ids", folder);
-    size_t bytes = 0, lines = 0;
-    char *ids = cli_read(path, &bytes);
-    for (size_t i = 0; i < bytes; i++) lines += ids[i] == '\n';
-    free(ids);
-    EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), 9 * lines);
+    EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), 9 * cli_count_ids(folder, "reply"));
     json_decref(summary);
     /* what was asked is not what it learnt */
     cli_write(folder, "text", "what is 123456 and no more than that");
@@ -189,16 +176,10 @@ static void test_the_loss_is_weighted_over_the_mini_batch(void) {
 static void test_text_is_read_by_the_tokenizer(void) {
     const char *folder = make_folder();
     json_t *summary = NULL;
-    char path[512];
     CHECK(cli_do(folder, "seq 1 300 > text"));
-    CLI_CODE_IN(folder, &run, 0, "tokenize --model model --file text > ids");
-    snprintf(path, sizeof path, "%s/ids", folder);
-    size_t bytes = 0, lines = 0;
-    char *ids = cli_read(path, &bytes);
-    for (size_t i = 0; i < bytes; i++) lines += ids[i] == '\n';
-    free(ids);
     double one = loss_of(folder, "--model model --load model --data text --batch 1", &summary);
-    EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), lines); /* with the one that ends it */
+    /* with the one that ends it */
+    EXPECT_EQ_UINT((uint64_t)cli_number(summary, "tokens"), cli_count_ids(folder, "text"));
     json_decref(summary);
     EXPECT_NEAR(loss_of(folder, "--model model --load model --data text", NULL), one, 1e-6 * one);
     CLI_CODE_IN(folder, &run, 0,

@@ -376,12 +376,6 @@ static void test_tokens_resume_in_the_middle_of_a_pass(void) {
 
 #define TEXT "train " CLI_TRAIN " --dropout 0.1 --data %s/0.txt"
 
-static uint32_t count_of(const char *text, const char *what) {
-    uint32_t count = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) count++;
-    return count;
-}
-
 static void test_what_breaks_the_bits_of_a_resumed_run_is_said(void) {
     static const struct {
         const char *options, *warning;
@@ -418,7 +412,7 @@ static void test_what_breaks_the_bits_of_a_resumed_run_is_said(void) {
         CLI_CODE(&run, 0, TEXT " --steps 5 --resume %s/a --save %s/b %s", text, text, text,
                  options);
         bool none = cases[i].warning[0] == '\0';
-        EXPECT_EQ_UINT(count_of(run.output, "weir: train: warning: "), none ? 0 : 1);
+        EXPECT_EQ_UINT(cli_count(run.output, "weir: train: warning: "), none ? 0 : 1);
         if (!none) {
             CHECK_CONTAINS(run.output, warning);
             CHECK_CONTAINS(run.output, ": this run will not be bit for bit as if never stopped");
@@ -428,7 +422,7 @@ static void test_what_breaks_the_bits_of_a_resumed_run_is_said(void) {
     }
     CLI_CODE(&run, 0, "train " CLI_TRAIN " --dropout 0.1 --data %s/1.txt --steps 5 --resume %s/a",
              text, text);
-    EXPECT_EQ_UINT(count_of(run.output, "weir: train: warning: "), 1);
+    EXPECT_EQ_UINT(cli_count(run.output, "weir: train: warning: "), 1);
     CHECK_CONTAINS(run.output, "warning: the data (fingerprint ");
     CHECK_CONTAINS(run.output, "/a was trained on (");
 }
@@ -495,7 +489,7 @@ static void test_notes_are_taken_as_they_are_found(void) {
         change_note(a, b, cases[i].key, cases[i].value);
         CLI_CODE(&run, cases[i].code, TEXT " --steps 1 --resume %s", text, b);
         CHECK_CONTAINS(run.output, cases[i].text);
-        EXPECT_EQ_UINT(count_of(run.output, "warning"), cases[i].code == 0 && cases[i].key);
+        EXPECT_EQ_UINT(cli_count(run.output, "warning"), cases[i].code == 0 && cases[i].key);
     }
 }
 

@@ -89,18 +89,12 @@ static uint32_t named_ms(void) {
     return (uint32_t)((strtoull(said + 5, NULL, 10) - strtoull(given + 7, NULL, 10)) / 1000000);
 }
 
-static uint32_t count_text(const char *part) {
-    uint32_t count = 0;
-    for (const char *at = run.output; (at = strstr(at, part)) != NULL; at++) count++;
-    return count;
-}
-
 static void expect_named(uint32_t victim, const char *how) {
     char rank[64];
     snprintf(rank, sizeof rank, "rank %u on ", victim);
     EXPECT_CONTAINS(run.output, rank);
     EXPECT_CONTAINS(run.output, how);
-    EXPECT_EQ_UINT(count_text("is lost"), 1);
+    EXPECT_EQ_UINT(cli_count(run.output, "is lost"), 1);
 }
 
 static void test_a_rank_that_is_killed_is_named_once_and_soon(void) {
@@ -128,7 +122,8 @@ static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
         fault(folder, "KILL", (uint32_t)test_random_below(RANKS), false,
               (uint32_t)test_random_below(400), "--peer-timeout 1");
         /* before they met each speaks for itself, if the launcher does not fall over it, too */
-        EXPECT(count_text("is lost") >= 1 || count_text("process manager error") >= 1);
+        EXPECT(cli_count(run.output, "is lost") >= 1 ||
+               cli_count(run.output, "process manager error") >= 1);
         EXPECT(took_ms() < 14000); /* the least that the start is given, and the end's */
         if (test_has_failed()) puts(run.output);
     }
@@ -138,12 +133,15 @@ static void test_a_rank_that_is_killed_at_the_start_holds_up_nobody(void) {
 static void test_the_start_ends_with_its_time_out(void) {
     const char *folder = test_temporary_directory();
     if (!can_run()) return;
+    const char *data = cli_text();
+    uint64_t from = weir__now_ns();
     run.code =
         test_shell(run.output, sizeof run.output,
                    "{ cd '%s' && %s && timeout 60 mpiexec -n 2 sh -c '[ \"$PMI_RANK\" != 1 ] "
                    "|| exec sleep 100; exec \"%s/bin/weir\" train --data %s " RUN
                    " --steps 2 --peer-timeout 100 --start-timeout 2' 2>&1; }",
-                   folder, environment(), test_install_prefix(), cli_text());
+                   folder, environment(), test_install_prefix(), data);
+    EXPECT(weir__now_ns() - from >= UINT64_C(2000000000));
     EXPECT(run.code != 0 && run.code != 124);
     EXPECT_CONTAINS(run.output, "did not come");
     if (test_has_failed()) puts(run.output);
@@ -336,11 +334,14 @@ static void test_launch_ends_a_start_with_its_time_out(void) {
                         "echo \"weir-launch $WEIR_LAUNCH starting\" >&2; exec sleep 100; }\n"
                         "exec mpiexec \"$@\"\nEND\nchmod +x launcher"))
         return;
+    const char *data = cli_text();
+    uint64_t from = weir__now_ns();
     run.code =
         test_shell(run.output, sizeof run.output,
                    "{ cd '%s' && %s && WEIR_MPIEXEC=$PWD/launcher timeout 50 '%s/bin/weir' "
                    "launch -n 2 -- train --data %s " RUN " --steps 2 --peer-timeout 2 2>&1; }",
-                   folder, environment(), test_install_prefix(), cli_text());
+                   folder, environment(), test_install_prefix(), data);
+    EXPECT(weir__now_ns() - from >= UINT64_C(12000000000));
     EXPECT_EQ_INT(run.code, 0);
     EXPECT_CONTAINS(run.output, "launch: a rank that was starting is lost");
     if (test_has_failed()) puts(run.output);

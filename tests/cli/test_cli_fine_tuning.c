@@ -3,7 +3,7 @@
  * Goal: docs/fine-tuning.md goes from a folder and 200 conversations to a GGUF in six commands.
  * Method: the commands are read from the page and run, one after the other, on a small folder and
  * conversations that are made up here. Published chat templates are not in the tree: that one is
- * named; and a busy machine's speeds are not measured for a plan.
+ * named, which is all that is added to the page's words.
  */
 #include "cli/cli.h"
 
@@ -21,16 +21,11 @@ static struct cli_run run;
     "\"rope_theta\": 1000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true, "            \
     "\"eos_token_id\": 602}"
 
-static FILE *create(const char *folder, const char *name) {
+static void make_chats(const char *folder, const char *name, int count) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
-    if (!EXPECT(file != NULL)) abort();
-    return file;
-}
-
-static void make_chats(const char *folder, const char *name, int count) {
-    FILE *file = create(folder, name);
+    CHECK(file != NULL);
     for (int i = 0; i < count; i++)
         fprintf(file,
                 "{\"messages\": [{\"role\": \"system\", \"content\": \"You are the help desk.\"}, "
@@ -41,17 +36,11 @@ static void make_chats(const char *folder, const char *name, int count) {
 }
 
 static const char *make_folder(void) {
-    const char *folder = test_temporary_directory();
-    EXPECT(cli_do(folder, "mkdir model chats"));
-    EXPECT(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
-    FILE *file = create(folder, "model/config.json");
-    EXPECT(fputs(CONFIG, file) >= 0 && fclose(file) == 0);
-    file = create(folder, "question.txt");
-    EXPECT(fputs("Where is printer 5?\n", file) >= 0 && fclose(file) == 0);
+    const char *folder = cli_make_model(CONFIG, "qwen");
+    EXPECT(cli_do(folder, "mkdir chats"));
+    cli_write(folder, "question.txt", "Where is printer 5?\n");
     make_chats(folder, "chats/train.jsonl", 180);
     make_chats(folder, "chats/test.jsonl", 20);
-    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
-    EXPECT_EQ_INT(run.code, 0);
     return folder;
 }
 

@@ -398,9 +398,9 @@ static json_t *generate_in(const char *folder, const char *options) {
 }
 
 static void write_ends(const char *folder, const char *ends) {
-    char path[512], text[128];
+    char text[128];
     snprintf(text, sizeof text, "{\"eos_token_id\": %s}", ends);
-    io_make_file(folder, "model/generation_config.json", text, strlen(text), path);
+    cli_write(folder, "model/generation_config.json", text);
 }
 
 static void test_a_folder_reads_and_writes_text_by_its_tokenizer(void) {
@@ -450,18 +450,31 @@ static void test_texts_of_a_folder_end_at_stops_and_counts(void) {
     json_decref(lines);
 }
 
-static void test_a_folders_text_comes_in_whole_characters(void) {
-    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+/* How often the terminal was looked at while it had begun to show the text, and not ended. */
+static uint32_t watch_characters(const char *folder) {
     static struct cli_terminal terminal;
-    const char *folder = make_talker("\U0001F600\u00e9", NULL);
-    CHECK(cli_terminal_start(&terminal, "NO_COLOR=1 TERM=xterm",
-                             "generate --model %s/model --prompt a --tokens 499" FOLDER_OPTIONS,
-                             folder));
+    uint32_t looks = 0;
+    if (!cli_terminal_start(&terminal, "NO_COLOR=1 TERM=xterm",
+                            "generate --model %s/model --prompt a --tokens 499" FOLDER_OPTIONS,
+                            folder))
+        return 0;
     while (cli_terminal_wait_bytes(&terminal, terminal.used + 1) && terminal.used < 400) {
-        size_t sound = utf8_sound(terminal.output, terminal.used);
-        EXPECT_EQ_UINT(sound, terminal.used);
+        EXPECT_EQ_UINT(utf8_sound(terminal.output, terminal.used), terminal.used);
+        looks += terminal.used > strlen("a");
     }
-    CHECK_EQ_INT(cli_terminal_end(&terminal), 0);
+    EXPECT_EQ_INT(cli_terminal_end(&terminal), 0);
+    return looks;
+}
+
+/* A busy machine may show all at once, but not time after time. */
+static void test_a_folders_text_comes_in_whole_characters(void) {
+    enum { LOOKS = 20, TRIES = 50 };
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *folder = make_talker("\U0001F600\u00e9", NULL);
+    uint32_t looks = 0;
+    for (int i = 0; i < TRIES && looks < LOOKS && !test_has_failed(); i++)
+        looks += watch_characters(folder);
+    EXPECT(looks >= LOOKS);
 }
 
 static void test_bytes_end_at_stops_too(void) {

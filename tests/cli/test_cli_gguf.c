@@ -164,8 +164,9 @@ static void test_a_file_has_the_model(void) {
     size_t length;
     cli_write(folder, "model/tokenizer_config.json",
               "{\"eos_token\": \"<|im_end|>\", \"pad_token\": {\"content\": \"<|endoftext|>\"}, "
-              "\"chat_template\": \"{{ x }}\"}");
-    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --type f32 --out m.gguf");
+              "\"chat_template\": [{\"name\": \"tools\", \"template\": \"{{ y }}\"}, "
+              "{\"name\": \"default\", \"template\": \"{{ x }}\"}]}");
+    CLI_CODE_IN(folder, &run, 0, "export --model model/ --format gguf --type f32 --out m.gguf");
     open_file(&r, folder, "m.gguf");
     CHECK_HELPERS();
     EXPECT(text_is(&r, "general.architecture", "qwen2"));
@@ -230,6 +231,28 @@ static void test_llamas_heads_are_in_its_order(void) {
     free(r.data);
 }
 
+/* A normal half's value. */
+static double half(const char *at) {
+    uint16_t bits;
+    memcpy(&bits, at, sizeof bits);
+    EXPECT((bits >> 10 & 31) > 0 && (bits >> 10 & 31) < 31);
+    double size = ldexp(1024 + (bits & 1023), (bits >> 10 & 31) - 25);
+    return bits >> 15 ? -size : size;
+}
+
+/* The scale is a half, off by 2^-11 of itself at most, and a number is off by half of it, and by
+ * what that makes of 127 of it. */
+static void check_block(const char *stored, const char *from) {
+    const signed char *bytes = (const signed char *)stored + 2;
+    float numbers[32];
+    double most = 0, scale = half(stored);
+    memcpy(numbers, from, sizeof numbers);
+    for (int i = 0; i < 32; i++) most = fmax(most, fabs((double)numbers[i]));
+    EXPECT_NEAR(scale, most / 127, most / 127 * 0x1.01p-11);
+    for (int i = 0; i < 32; i++)
+        EXPECT_NEAR(bytes[i] * scale, (double)numbers[i], scale * (0.5 + 128 * 0x1.01p-11));
+}
+
 static void test_blocks_of_bytes_are_near_the_numbers(void) {
     const char *folder = make_folder(CONFIG("qwen2", "640", TIED), "qwen");
     struct reader r;
@@ -250,16 +273,21 @@ static void test_blocks_of_bytes_are_near_the_numbers(void) {
     struct weir__safetensors *file = cli_open(path);
     const struct weir__safetensor *tensor =
         weir__safetensors_find(file, "model.layers.1.mlp.up_proj.weight");
-    for (size_t block = 0; block < tensor->bytes / 128; block++) {
-        float numbers[32], most = 0;
-        memcpy(numbers, (const char *)tensor->data + block * 128, 128);
-        for (int i = 0; i < 32; i++) most = fmaxf(most, fabsf(numbers[i]));
-        const signed char *bytes = (const signed char *)found.data + block * 34 + 2;
-        for (int i = 0; i < 32; i++)
-            EXPECT_NEAR(bytes[i] * (most / 127), numbers[i], most / 127 * 0.6);
-    }
+    for (size_t block = 0; block < tensor->bytes / 128; block++)
+        check_block(found.data + block * 34, (const char *)tensor->data + block * 128);
     weir__safetensors_close(file);
     free(r.data);
+}
+
+/* As the tokenizer takes them, words are split and nothing is put before a text. */
+static void test_flags_that_are_missing_are_as_for_the_tokenizer(void) {
+    const char *folder = make_folder(CONFIG("llama", "700", ""), "gpt2");
+    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
+    CHECK(cli_do(folder, "grep -q '\"use_regex\": *true' model/tokenizer.json"));
+    CHECK(cli_do(folder, "sed -i 's/, *\"use_regex\": *true//' model/tokenizer.json && "
+                         "! grep -q use_regex model/tokenizer.json"));
+    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out n.gguf");
+    EXPECT(cli_do(folder, "cmp m.gguf n.gguf"));
 }
 
 static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
@@ -267,10 +295,17 @@ static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "model/tokenizer.json: llama.cpp has no such pre_tokenizer");
     EXPECT(cli_do(folder, "test ! -e m.gguf && test ! -e m.gguf.partial"));
-    CHECK(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
-    CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
-    CHECK(cli_do(folder, "sed -i 's/N}{1,3}/N}{1,4}/; s/Isolated/Removed/' model/tokenizer.json"));
-    CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+    static const char *const other_splits[] = {"s/p{N}|/p{N}{1,4}|/", "s/Isolated/Removed/"};
+    for (size_t i = 0; i < sizeof other_splits / sizeof *other_splits; i++) {
+        CHECK(cli_do(".", "cp tests/golden/tokenizers/qwen.json %s/model/tokenizer.json", folder));
+        CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
+        CHECK(cli_do(folder,
+                     "cp model/tokenizer.json before && sed -i '%s' model/tokenizer.json "
+                     "&& ! cmp -s before model/tokenizer.json",
+                     other_splits[i]));
+        CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+        EXPECT_CONTAINS(run.output, "model/tokenizer.json: llama.cpp has no such pre_tokenizer");
+    }
     folder = make_folder(CONFIG("llama", "600", ""), "qwen");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "the tokenizer has 608 tokens, the model's vocabulary 600");
@@ -278,10 +313,14 @@ static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
         make_folder(CONFIG("qwen3", "640", ", \"attention_bias\": true, \"head_dim\": 8"), "qwen");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "llama.cpp has no qwen3 with such biases");
+    folder = make_folder(CONFIG("qwen2", "640", LLAMA3), "qwen");
+    CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
+    EXPECT_CONTAINS(run.output, "llama.cpp has no qwen2 with a rope_type of llama3");
     CLI_CODE_IN(folder, &run, 2, "export --model model --format hf --type q8_0 --out m");
     EXPECT_CONTAINS(run.output, "--type q8_0: safetensors have no such numbers");
 }
 
 WEIR_TEST_SUITE(cli_gguf, TEST(a_file_has_the_model), TEST(llamas_heads_are_in_its_order),
                 TEST(blocks_of_bytes_are_near_the_numbers),
+                TEST(flags_that_are_missing_are_as_for_the_tokenizer),
                 TEST(what_llama_cpp_would_read_otherwise_is_refused))

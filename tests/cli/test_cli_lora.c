@@ -23,11 +23,7 @@ static struct cli_run run;
 
 /* FOLDER/model, its weights, and FOLDER/text. */
 static const char *make_folder(void) {
-    const char *folder = test_temporary_directory();
-    EXPECT(cli_do(folder, "mkdir model"));
-    cli_write(folder, "model/config.json", CONFIG);
-    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
-    EXPECT_EQ_INT(run.code, 0);
+    const char *folder = cli_make_model(CONFIG, NULL);
     EXPECT(cli_do(folder, "for i in $(seq 200); do echo \"line $i of a text\"; done > text"));
     return folder;
 }

@@ -440,12 +440,6 @@ static void test_a_limit_leaves_out_what_does_not_fit(void) {
 
 /* ---- files ---- */
 
-static size_t count_of(const char *text, const char *part) {
-    size_t count = 0;
-    for (; (text = strstr(text, part)) != NULL; text += strlen(part)) count++;
-    return count;
-}
-
 static void test_a_trace_holds_every_action(void) {
     struct cli_run run;
     char path[512];
@@ -474,11 +468,11 @@ static void test_a_picture_shows_every_action_and_nothing_from_elsewhere(void) {
     CLI_CODE(&run, 0, "simulate --compare gpipe,1f1b,zb-v --workers 4 --svg %s", path);
     char *text = cli_read(path, &bytes);
     CHECK(text != NULL);
-    EXPECT_EQ_UINT(count_of(text, "<rect class=\"F"), 32 + 32 + 64 + 1); /* and the legend */
-    EXPECT_EQ_UINT(count_of(text, "<rect class=\"B"), 32 + 32 + 1);
-    EXPECT_EQ_UINT(count_of(text, "<rect class=\"W"), 64 + 1);
-    EXPECT_EQ_UINT(count_of(text, "http"), 1); /* the name of SVG itself */
-    EXPECT_EQ_UINT(count_of(text, "url("), 0);
+    EXPECT_EQ_UINT(cli_count(text, "<rect class=\"F"), 32 + 32 + 64 + 1); /* and the legend */
+    EXPECT_EQ_UINT(cli_count(text, "<rect class=\"B"), 32 + 32 + 1);
+    EXPECT_EQ_UINT(cli_count(text, "<rect class=\"W"), 64 + 1);
+    EXPECT_EQ_UINT(cli_count(text, "http"), 1); /* the name of SVG itself */
+    EXPECT_EQ_UINT(cli_count(text, "url("), 0);
     EXPECT_CONTAINS(text, "prefers-color-scheme:dark");
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) { /* what has no rule is black */
         char rule[] = {'r', 'e', 'c', 't', '.', weir__kinds[k].letter, '{', 0};

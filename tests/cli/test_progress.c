@@ -45,12 +45,6 @@ static void test_times_read_as_people_say_them(void) {
 
 /* ---- the terminal ---- */
 
-static uint32_t count_of(const char *text, const char *part) {
-    uint32_t count = 0;
-    for (; (text = strstr(text, part)) != NULL; text++) count++;
-    return count;
-}
-
 static void test_a_terminal_has_one_line_that_renews_itself(void) {
     NEEDS_COMMAND;
     CHECK(cli_terminal_start(&terminal, TERMINAL,
@@ -63,7 +57,7 @@ static void test_a_terminal_has_one_line_that_renews_itself(void) {
     CHECK_CONTAINS(terminal.output, "\r     30 validation ");
     const char *last = strstr(terminal.output, "\rupdate 40/40  loss ");
     CHECK(last != NULL && strstr(last, "left") == NULL && strchr(last, '\n') != NULL);
-    CHECK(count_of(terminal.output, " loss ") < 20 &&
+    CHECK(cli_count(terminal.output, " loss ") < 20 &&
           strstr(terminal.output, "bubble  hidden") == NULL);
 }
 

@@ -4,7 +4,7 @@
  * pictures of the runs that the notes do not name, and is found stale once a run changes. Method: a
  * folder of small runs.
  */
-#include "harness.h"
+#include "cli/cli.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,13 +35,6 @@ static const char other[] =
 static char output[1 << 16];
 static const char *folder; /* of the test that runs */
 
-static void write_text(const char *name, const char *text) {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
 static int run(const char *option) {
     return test_shell(output, sizeof output, "'%s' %s '%s' 2>&1", test_bench(), option, folder);
 }
@@ -55,10 +48,11 @@ static void make_folder(void) {
     folder = test_temporary_directory();
     snprintf(path, sizeof path, "%s/results", folder);
     CHECK(mkdir(path, 0777) == 0);
-    write_text("results/told.json", told);
-    write_text("results/other.json", other);
-    write_text("results/notes.md", "Words: {{range told a/*o*}}, {{value told a/one}} {{met told "
-                                   "*}}; {{value told a/rate}}.\n{{others}}{{runs}}");
+    cli_write(folder, "results/told.json", told);
+    cli_write(folder, "results/other.json", other);
+    cli_write(folder, "results/notes.md",
+              "Words: {{range told a/*o*}}, {{value told a/one}} {{met told "
+              "*}}; {{value told a/rate}}.\n{{others}}{{runs}}");
 }
 
 static void test_a_page_has_the_runs_figures(void) {
@@ -91,24 +85,26 @@ static void test_a_stale_page_is_found(void) {
     CHECK_CONTAINS(output, "/pictures/other-peers.svg: stale: run './zigw build results'\n");
     CHECK_EQ_INT(run("--results"), 0);
     CHECK_EQ_INT(run("--check-results"), 0);
-    write_text("pictures/gone-peers.svg", "<svg/>");
+    cli_write(folder, "pictures/gone-peers.svg", "<svg/>");
     CHECK_EQ_INT(run("--check-results"), 1);
     CHECK_CONTAINS(output, "/pictures/gone-peers.svg: of no run: run './zigw build results'\n");
     CHECK_EQ_INT(run("--results"), 0);
-    write_text("results/told.json", RUN(RESULT("a/one", "s", 0.5, "")));
+    cli_write(folder, "results/told.json", RUN(RESULT("a/one", "s", 0.5, "")));
     CHECK_EQ_INT(run("--check-results"), 1);
 }
 
 static void test_notes_and_runs_that_cannot_be_are_named(void) {
     if (test_bench() == NULL) SKIP("the benches were not built");
     make_folder();
-    write_text("results/notes.md", "\n{{value told a/none}} {{range gone a}} {{sum told a}}\n");
+    cli_write(folder, "results/notes.md",
+              "\n{{value told a/none}} {{range gone a}} {{sum told a}}\n");
     CHECK_EQ_INT(run("--results"), 1);
     CHECK_CONTAINS(output, "bench: notes.md:2: no result is called 'a/none'\n");
     CHECK_CONTAINS(output, "bench: notes.md:2: no run is called 'gone'\n");
     CHECK_CONTAINS(output, "bench: notes.md:2: there is no 'sum'\n");
-    write_text("results/other.json", "{\"benchmarks\": [], \"context\": {\"configuration\": "
-                                     "{\"quick\": true}}}");
+    cli_write(folder, "results/other.json",
+              "{\"benchmarks\": [], \"context\": {\"configuration\": "
+              "{\"quick\": true}}}");
     CHECK_EQ_INT(run("--results"), 1);
     CHECK_CONTAINS(output, "/results/other.json: of --quick: its numbers mean nothing\n");
 }

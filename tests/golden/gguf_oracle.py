@@ -160,7 +160,7 @@ def case(weir, sources, seed, quiet=True):
 
 def main():
     weir, sources = sys.argv[1], sys.argv[2]
-    seed, count = int((sys.argv + [1])[3]), int((sys.argv + [1, 10])[4])
+    seed, count = int((sys.argv[3:] + [1])[0]), int((sys.argv[4:] + [10])[0])
     right = 0
     for i in range(seed, seed + count):
         found, loaded = case(weir, sources, i)

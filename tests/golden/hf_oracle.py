@@ -124,7 +124,7 @@ def check_greedy(weir, folder, model, rng):
         logits = model(torch.tensor([drawn[:-1]])).logits[0, len(prompt) - 1:]
     for place, token in enumerate(drawn[len(prompt):]):
         best = logits[place].max()
-        if best - logits[place][token] > 1e-3 * logits[place].abs().max():
+        if not best - logits[place][token] <= 1e-3 * logits[place].abs().max():
             raise RuntimeError(f"token {place} is {token} ({logits[place][token]:.6f}), not "
                                f"{logits[place].argmax().item()} ({best:.6f})")
 

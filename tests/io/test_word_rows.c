@@ -181,29 +181,61 @@ static void write_text(const struct words_place *place, const char *name, const 
     words_write(place, name, text, strlen(text));
 }
 
+enum { CHATS = 21, CHAT_CONTEXT = 32 };
+
+/* The conversation whose letter a row has in its prompt and, learnt, in its completion. */
+static uint32_t letter_of(const struct words_place *place, const int64_t *input,
+                          const int64_t *target) {
+    uint32_t letter = CHATS, asked = 0, answered = 0;
+    for (int i = 0; i < CHAT_CONTEXT; i++)
+        for (uint32_t k = 0; k < CHATS; k++) {
+            const char text[] = {(char)('A' + k), 0};
+            int64_t id = tokenizer_find(place->words.tokenizer, text);
+            if (input[i] != id && target[i] != id) continue;
+            if (letter == CHATS) letter = k;
+            EXPECT_EQ_UINT(k, letter);
+            asked += input[i] == id;
+            answered += target[i] == id;
+        }
+    EXPECT_EQ_UINT(asked, 2);
+    EXPECT_EQ_UINT(answered, 1);
+    return letter;
+}
+
 static void test_a_pass_visits_every_conversation_once(void) {
     struct words_place place;
     char text[2048] = "";
-    int64_t target[32];
+    int64_t input[CHAT_CONTEXT], target[CHAT_CONTEXT];
     uint64_t counted = 0;
+    bool seen[CHATS + 1] = {false};
     words_begin(&place, "qwen", "qwen3");
-    for (int i = 0; i < 21; i++) strcat(text, "{\"prompt\": \"kalo\", \"completion\": \"mi x\"}\n");
+    for (int i = 0; i < CHATS; i++) {
+        char *end = text + strlen(text);
+        snprintf(end, sizeof text - (size_t)(end - text), CHAT("%c", "%c"), 'A' + i, 'A' + i);
+    }
     write_text(&place, "a.jsonl", text);
-    CHECK_OK(words_open(&place, "a.jsonl", "", 32));
+    CHECK_OK(words_open(&place, "a.jsonl", "", CHAT_CONTEXT));
     const struct weir__dataset_facts *facts = dataset_facts(&place.data);
-    EXPECT_EQ_UINT(facts->document_count, 21);
+    EXPECT_EQ_UINT(facts->document_count, CHATS);
     EXPECT_EQ_UINT(facts->held_out_rows, 2);
     EXPECT_NEAR(facts->pass_rows, 19, 0);
-    EXPECT(facts->ignores && facts->row_tokens < 32 && facts->learnt > 0);
-    for (uint64_t r = 0; r < 19; r++) {
-        CHECK_OK(weir__dataset_read(place.data.dataset, &place.data.io, 1, r, 1, NULL, target));
-        for (int i = 0; i < 32; i++) counted += target[i] != -100;
+    EXPECT(facts->ignores && facts->row_tokens < CHAT_CONTEXT && facts->learnt > 0);
+    for (uint64_t r = 0; r < CHATS; r++) {
+        const struct weir__dataset *data = place.data.dataset;
+        if (r < 19)
+            CHECK_OK(weir__dataset_read(data, &place.data.io, 1, r, 1, input, target));
+        else
+            CHECK_OK(weir__dataset_read_held_out(data, &place.data.io, r - 19, 1, input, target));
+        for (int i = 0; r < 19 && i < CHAT_CONTEXT; i++) counted += target[i] != -100;
+        uint32_t letter = letter_of(&place, input, target);
+        EXPECT(letter < CHATS && !seen[letter]);
+        seen[letter] = true;
     }
-    EXPECT_EQ_UINT(counted * 21, facts->learnt * 19);
+    EXPECT_EQ_UINT(counted * CHATS, facts->learnt * 19);
     uint32_t count = 0;
-    const uint32_t *prompt = weir__dataset_prompt(place.data.dataset, 32, &count);
+    const uint32_t *prompt = weir__dataset_prompt(place.data.dataset, CHAT_CONTEXT, &count);
     EXPECT(prompt != NULL && prompt[0] == tokenizer_find(place.words.tokenizer, "<|im_start|>"));
-    EXPECT(count > 1 && count < 32);
+    EXPECT(count > 1 && count < CHAT_CONTEXT);
     words_end(&place);
 }
 

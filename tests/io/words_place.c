@@ -2,6 +2,7 @@
 #include "io/words_place.h"
 
 #include "harness.h"
+#include "io/io_faults.h"
 
 #include <stdio.h>
 
@@ -25,11 +26,7 @@ void words_end(struct words_place *place) {
 void words_write(const struct words_place *place, const char *name, const char *text,
                  size_t bytes) {
     char path[512];
-    snprintf(path, sizeof(path), "%s/%s", place->data.directory, name);
-    FILE *file = fopen(path, "wb");
-    CHECK(file != NULL);
-    EXPECT(fwrite(text, 1, bytes, file) == bytes);
-    EXPECT(fclose(file) == 0);
+    io_make_file(place->data.directory, name, text, bytes, path);
 }
 
 int words_open(struct words_place *place, const char *names, const char *eval_names,

@@ -5,10 +5,11 @@
 #include "net/net_trial.h"
 #include "weir_models.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SKIPS_MAX = 4, PARAMETRIC_MAX = 32 };
+enum { SKIPS_MAX = 4, PARAMETRIC_MAX = 32, PATTERN_BYTES = 32 };
 
 static bool coin(void) {
     return test_random_below(2) == 1;
@@ -36,12 +37,32 @@ struct sketch {
     struct extent now;
     uint32_t open_count, made;
     struct open_skip open[SKIPS_MAX];
-    uint32_t parametric[PARAMETRIC_MAX], parametric_count; /* layers with parameters */
+    char parametric[PARAMETRIC_MAX][PATTERN_BYTES]; /* names of parameters, in order */
+    uint32_t parametric_count;
 };
 
+__attribute__((format(printf, 2, 3))) static void note(struct sketch *sketch, const char *format,
+                                                       ...) {
+    va_list list;
+    if (sketch->parametric_count == PARAMETRIC_MAX) return;
+    va_start(list, format);
+    vsnprintf(sketch->parametric[sketch->parametric_count++], PATTERN_BYTES, format, list);
+    va_end(list);
+}
+
+/** Of the layer that was added last. */
 static void note_parameters(struct sketch *sketch) {
-    if (sketch->parametric_count < PARAMETRIC_MAX)
-        sketch->parametric[sketch->parametric_count++] = weir_model_layer_count(sketch->model) - 1;
+    note(sketch, "%u.*", weir_model_layer_count(sketch->model) - 1);
+}
+
+/** Whole ones, or what attention has and the rest apart. */
+static void note_blocks(struct sketch *sketch, const char *list, const char *attention,
+                        uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        bool whole = coin();
+        note(sketch, whole ? "%s.%u.*" : "%s.%u.mlp*", list, i);
+        if (!whole) note(sketch, "%s.%u.%s*", list, i, attention);
+    }
 }
 
 static void add_stash(struct sketch *sketch) {
@@ -164,6 +185,12 @@ static void random_gpt(struct net_problem *problem, struct sketch *sketch) {
     options.tied = coin();
     if (test_random_below(3) == 0) options.residual_block = between(1, 2);
     EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &sketch->model), WEIR_OK);
+    note(sketch, "wte.*");
+    note(sketch, "wpe.*");
+    note_blocks(sketch, "h", "attn", options.layers);
+    if (options.residual_block > 0) note(sketch, "final_res*");
+    note(sketch, "ln_f.*");
+    if (!options.tied) note(sketch, "lm_head.*");
     problem->input =
         (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};
     problem->target = problem->input;
@@ -188,6 +215,10 @@ static void random_decoder(struct net_problem *problem, struct sketch *sketch, b
     options.tied = coin();
     options.packed = problem->packed = packs && test_random_below(3) != 0;
     EXPECT_STATUS(weir_model_decoder(test_allocator(), &options, NULL, &sketch->model), WEIR_OK);
+    note(sketch, "model.embed_tokens.*");
+    note_blocks(sketch, "model.layers", "self_attn", options.layers);
+    note(sketch, "model.norm.*");
+    if (!options.tied) note(sketch, "lm_head.*");
     problem->target =
         (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};
     problem->input = problem->target;
@@ -319,14 +350,12 @@ static void random_image(struct net_problem *problem, struct sketch *sketch) {
 
 /* ---- all ---- */
 
-/** Some layers' parameters, or all but the last's: then whole stages have nothing to learn. */
+/** Some parameters, or all but the last's: then whole stages have nothing to learn. */
 static void freeze_some(const struct sketch *sketch) {
     bool prefix = coin();
     for (uint32_t i = 0; i + 1 < sketch->parametric_count; i++) {
-        char pattern[16];
         if (!prefix && coin()) continue;
-        snprintf(pattern, sizeof pattern, "%u.*", sketch->parametric[i]);
-        EXPECT_STATUS(weir_model_freeze(sketch->model, pattern), WEIR_OK);
+        EXPECT_STATUS(weir_model_freeze(sketch->model, sketch->parametric[i]), WEIR_OK);
     }
 }
 

@@ -45,6 +45,14 @@ void trial_data_init(struct trial_data *data, const struct weir_tensor *input,
     data->target = random_tensor(target, dtype, rows, labels, &data->target_bytes);
 }
 
+void trial_data_of(struct trial_data *data, const struct weir_model *model, enum weir_dtype dtype,
+                   int64_t rows, int64_t classes) {
+    struct weir_tensor input, target;
+    const char *loss;
+    weir_model_border(model, &input, &target, &loss);
+    trial_data_init(data, &input, &target, dtype, rows, classes, classes);
+}
+
 void trial_data_clean_up(struct trial_data *data) {
     weir__release(test_allocator(), data->input, data->input_bytes, 1);
     weir__release(test_allocator(), data->target, data->target_bytes, 1);
@@ -241,6 +249,24 @@ static size_t output_bytes(const struct weir_model *model, enum weir_dtype dtype
     EXPECT_STATUS(weir_model_infer(model, dtype, facts, NULL), WEIR_OK);
     EXPECT_STATUS(weir__tensor_bytes(&facts[count - 1].output, rows, &bytes), WEIR_OK);
     return bytes;
+}
+
+void trial_fill_adapters(struct weir_net *net) {
+    static double values[4096];
+    struct weir_parameter p;
+    for (uint32_t i = 0; weir_net_parameter(net, i, &p) == WEIR_OK; i++) {
+        size_t bytes = (size_t)p.count * weir_dtype_bytes(p.dtype);
+        if (!p.adapter || !EXPECT(p.count <= WEIR__COUNT_OF(values))) continue;
+        for (uint64_t k = 0; k < p.count; k++) {
+            double value = 0.3 * sin((double)(i * 100 + k));
+            if (p.dtype == WEIR_F64)
+                values[k] = value;
+            else
+                ((float *)values)[k] = (float)value;
+        }
+        EXPECT_STATUS(weir_pipe_write(weir_net_pipe(net), p.stage, p.data, values, bytes), WEIR_OK);
+    }
+    EXPECT_STATUS(weir_net_share(net), WEIR_OK);
 }
 
 void trial_step(struct weir_net *net, const struct weir_model *model, const struct trial_data *data,

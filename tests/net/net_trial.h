@@ -19,6 +19,9 @@ struct trial_data {
 void trial_data_init(struct trial_data *data, const struct weir_tensor *input,
                      const struct weir_tensor *target, enum weir_dtype dtype, int64_t rows,
                      int64_t classes, int64_t labels);
+/** What the model takes: no integer reaches `classes`. */
+void trial_data_of(struct trial_data *data, const struct weir_model *model, enum weir_dtype dtype,
+                   int64_t rows, int64_t classes);
 void trial_data_clean_up(struct trial_data *data);
 
 /** Whether both files hold the same bytes. */
@@ -58,6 +61,9 @@ void trial_add_skip(struct weir_model *model, const char *type, const char *skip
                     const char *name_space);
 /** Builds a net and initialises it from seed 7; NULL and the test failed where that fails. */
 struct weir_net *trial_net(const struct weir_model *model, const struct weir_net_options *options);
+/** Gives adapters numbers of which none is 0, as B's are at first, so that A has a gradient, too.
+ */
+void trial_fill_adapters(struct weir_net *net);
 /** One step without update. */
 void trial_step(struct weir_net *net, const struct weir_model *model, const struct trial_data *data,
                 struct trial_result *result);

@@ -6,6 +6,8 @@
 #include "net/net_trial.h"
 #include "weir_models.h"
 
+#include <stdio.h>
+
 struct weir_profile_options profile_options(int64_t rows, uint32_t chunks) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     options.net = trial_options(1, rows, chunks);
@@ -50,4 +52,20 @@ struct weir_model *unet_model(void) {
     options.height = options.width = 16;
     EXPECT_STATUS(weir_model_unet(test_allocator(), &options, NULL, &model), WEIR_OK);
     return model;
+}
+
+char *profile_read_file(const char *path) {
+    static char text[1 << 18];
+    FILE *file = fopen(path, "r");
+    if (!EXPECT(file != NULL)) return NULL;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+void profile_write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (!EXPECT(file != NULL)) return;
+    EXPECT(fputs(text, file) >= 0);
+    EXPECT(fclose(file) == 0);
 }

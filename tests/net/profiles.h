@@ -17,4 +17,8 @@ struct weir_model *gpt_model(bool tied, double dropout);
 /** Two levels, images of 16 x 16. */
 struct weir_model *unet_model(void);
 
+/** The whole file, in one buffer for all; NULL, and the test failed, if it cannot be read. */
+char *profile_read_file(const char *path);
+void profile_write_file(const char *path, const char *text);
+
 #endif

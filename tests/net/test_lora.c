@@ -34,36 +34,14 @@ static void adapt(struct weir_model *model, double dropout, const char *const *t
 }
 
 static void tokens_init(struct trial_data *data, const struct weir_model *model) {
-    struct weir_tensor input, target;
-    const char *loss;
-    weir_model_border(model, &input, &target, &loss);
-    trial_data_init(data, &input, &target, WEIR_F64, ROWS, VOCAB, VOCAB);
-}
-
-/* B begins as 0, where A has no gradient. */
-static void fill_up(struct weir_net *net) {
-    static double values[4096];
-    struct weir_parameter p;
-    for (uint32_t i = 0; weir_net_parameter(net, i, &p) == WEIR_OK; i++) {
-        size_t bytes = (size_t)p.count * weir_dtype_bytes(p.dtype);
-        if (!p.adapter || !EXPECT(p.count <= WEIR__COUNT_OF(values))) continue;
-        for (uint64_t k = 0; k < p.count; k++) {
-            double value = 0.3 * sin((double)(i * 100 + k));
-            if (p.dtype == WEIR_F64)
-                values[k] = value;
-            else
-                ((float *)values)[k] = (float)value;
-        }
-        EXPECT_STATUS(weir_pipe_write(weir_net_pipe(net), p.stage, p.data, values, bytes), WEIR_OK);
-    }
-    EXPECT_STATUS(weir_net_share(net), WEIR_OK);
+    trial_data_of(data, model, WEIR_F64, ROWS, VOCAB);
 }
 
 static void step(const struct weir_model *model, const struct weir_net_options *options,
                  const struct trial_data *data, struct trial_result *result) {
     struct weir_net *net = trial_net(model, options);
     if (net == NULL) return;
-    fill_up(net);
+    trial_fill_adapters(net);
     trial_step(net, model, data, result);
     weir_net_destroy(net);
 }
@@ -78,7 +56,7 @@ static void test_gradients_are_the_losss_differences(void) {
         options.dtype = WEIR_F64;
         struct weir_net *net = trial_net(models[i], &options);
         if (net != NULL) {
-            fill_up(net);
+            trial_fill_adapters(net);
             trial_check_net(net, models[i], false, &data);
         }
         weir_net_destroy(net);
@@ -91,10 +69,7 @@ static void compare_runs(const struct weir_model *model, enum weir_dtype dtype) 
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
     struct trial_data data;
     struct trial_result first = {0};
-    struct weir_tensor input, target;
-    const char *loss;
-    weir_model_border(model, &input, &target, &loss);
-    trial_data_init(&data, &input, &target, dtype, ROWS, VOCAB, VOCAB);
+    trial_data_of(&data, model, dtype, ROWS, VOCAB);
     for (uint32_t stages = 1; stages <= 4; stages++)
         for (uint32_t s = 0; s < 3; s++)
             for (uint32_t mode = 0; mode < 3 && !test_has_failed(); mode++) {
@@ -273,7 +248,7 @@ static void test_adapters_are_saved_and_loaded_under_pefts_names(void) {
         struct weir_net *from = trial_net(models[i], &options),
                         *to = trial_net(models[i], &options);
         CHECK(from != NULL && to != NULL);
-        fill_up(from);
+        trial_fill_adapters(from);
         EXPECT_STATUS(weir_net_save_adapters(from, path, NULL), WEIR_OK);
         EXPECT_STATUS(weir_net_load_adapters(to, path, &faults), WEIR_OK);
         for (uint32_t k = 0; weir_net_parameter(from, k, &p) == WEIR_OK; k++) {

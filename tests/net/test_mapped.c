@@ -101,15 +101,6 @@ static uint64_t write_files(const struct weir_model *model) {
 
 /* ---- nets ---- */
 
-/* B begins as 0, where A has no gradient. */
-static void fill_adapters(struct weir_net *net) {
-    struct weir_parameter p;
-    for (uint32_t i = 0; weir_net_parameter(net, i, &p) == WEIR_OK; i++)
-        for (uint64_t k = 0; p.adapter && k < p.count; k++)
-            ((float *)p.data)[k] = (float)(0.3 * sin((double)(i * 100 + k)));
-    EXPECT_STATUS(weir_net_share(net), WEIR_OK);
-}
-
 /* Maps `weights` (NULL: none), and has the numbers of `file`. */
 static struct weir_net *net_of(const struct weir_model *model, struct weir_net_options options,
                                const char *weights, const char *file) {
@@ -122,7 +113,7 @@ static struct weir_net *net_of(const struct weir_model *model, struct weir_net_o
         !EXPECT_STATUS(weir_net_load(net, path_of(path, file), NULL, &faults), WEIR_OK))
         TEST_FAIL("%s", faults.kept > 0 ? faults.lines[0] : "");
     weir_faults_clean_up(&faults);
-    if (net != NULL && !options.pipe.infer_only) fill_adapters(net);
+    if (net != NULL && !options.pipe.infer_only) trial_fill_adapters(net);
     return net;
 }
 
@@ -171,10 +162,7 @@ static void expect_same(const struct outcome *a, const struct outcome *b) {
 }
 
 static void tokens_init(struct trial_data *data, const struct weir_model *model) {
-    struct weir_tensor input, target;
-    const char *loss;
-    weir_model_border(model, &input, &target, &loss);
-    trial_data_init(data, &input, &target, WEIR_F32, ROWS, VOCAB, VOCAB);
+    trial_data_of(data, model, WEIR_F32, ROWS, VOCAB);
 }
 
 /* ---- bits ---- */

@@ -216,13 +216,10 @@ static struct kept keep(struct weir_net *net) {
 
 static void check_untouched(const struct weir_model *model, int64_t classes) {
     struct weir_net_options options = trial_options(1, 4, 2);
-    struct weir_tensor input, target;
-    const char *loss;
     struct trial_data data;
     struct weir_step_result result;
     options.dtype = WEIR_F32;
-    weir_model_border(model, &input, &target, &loss);
-    trial_data_init(&data, &input, &target, WEIR_F32, 4, classes, classes);
+    trial_data_of(&data, model, WEIR_F32, 4, classes);
     struct weir_net *net = trial_net(model, &options);
     if (!EXPECT(net != NULL)) return;
     struct weir_net_batch batch = WEIR_NET_BATCH_INIT;

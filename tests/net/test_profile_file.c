@@ -226,22 +226,6 @@ static void test_a_fit_counts_the_optimizer_that_is_used(void) {
     weir_model_destroy(model);
 }
 
-static void write_file(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    if (!EXPECT(file != NULL)) return;
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
-}
-
-static char *read_file(const char *path) {
-    static char text[1 << 18];
-    FILE *file = fopen(path, "r");
-    if (!EXPECT(file != NULL)) return NULL;
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
 /* The first `from` becomes `to`. */
 static void check_changed(const char *path, const char *good, const char *from, const char *to,
                           const char *word) {
@@ -251,7 +235,7 @@ static void check_changed(const char *path, const char *good, const char *from, 
     const char *at = strstr(good, from);
     if (!EXPECT(at != NULL)) return;
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
-    write_file(path, text);
+    profile_write_file(path, text);
     EXPECT_STATUS(weir_profile_load(test_allocator(), path, &faults, &profile), WEIR_ERR_FORMAT);
     if (faults.kept != 1 || strstr(faults.lines[0], word) == NULL)
         TEST_FAIL("'%s' instead of '%s': '%s'", to, from, faults.kept ? faults.lines[0] : "");
@@ -287,7 +271,7 @@ static void test_files_that_are_no_profiles_are_refused(void) {
     CHECK(profile != NULL);
     path_of("good.profile", path, sizeof path);
     CHECK_OK(weir_profile_save(profile, path, &error));
-    const char *good = read_file(path);
+    const char *good = profile_read_file(path);
     CHECK(good != NULL);
     path_of("bad.profile", path, sizeof path);
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)

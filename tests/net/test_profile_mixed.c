@@ -113,13 +113,6 @@ static void test_a_profile_of_both_is_for_both(void) {
     weir_model_destroy(model);
 }
 
-static void write_text(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    if (!EXPECT(file != NULL)) return;
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT_EQ_INT(fclose(file), 0);
-}
-
 /** The file with one text in place of another, behind `from`, is refused with these words. */
 static void expect_changed(char *text, const char *path, const char *from, const char *old,
                            const char *new, const char *words) {
@@ -129,7 +122,7 @@ static void expect_changed(char *text, const char *path, const char *from, const
     if (!EXPECT(at != NULL && (at = strstr(at, old)) != NULL)) return;
     if (!EXPECT_EQ_UINT(strlen(old), strlen(new))) return;
     memcpy(at, new, strlen(new));
-    write_text(path, text);
+    profile_write_file(path, text);
     memcpy(at, old, strlen(old));
     EXPECT_STATUS(weir_profile_load(test_allocator(), path, &faults, &read), WEIR_ERR_FORMAT);
     EXPECT_FAULTS(&faults, words);
@@ -137,7 +130,6 @@ static void expect_changed(char *text, const char *path, const char *from, const
 }
 
 static void test_a_file_holds_both(void) {
-    static char text[1 << 16];
     struct weir_model *model = gpt_model(false, 0);
     struct weir_profile_options options = on_both(4, 2);
     struct weir_profile *read = NULL;
@@ -154,10 +146,8 @@ static void test_a_file_holds_both(void) {
                         profile->other->costs.layers[i].seconds,
                         sizeof read->costs.layers[i].seconds);
     CHECK_OK(weir_profile_fit(read, model, &options.net, NULL));
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    CHECK_EQ_INT(fclose(file), 0);
+    char *text = profile_read_file(path);
+    CHECK(text != NULL);
     expect_changed(text, path, "\"other\"", "\"rows\": 2", "\"rows\": 3", "other must be of the");
     expect_changed(text, path, "\"other\"", "\"cuda\"", "\"cpus\"", "other must be of the");
     expect_changed(text, path, "\"other\"", "\"saved\"", "\"saver\"", "other.layers[0].saved must");

@@ -4,6 +4,7 @@
  * none is refused by file and field. Method: folders written here around a real tokenizer.json.
  */
 #include "harness.h"
+#include "io/io_faults.h"
 #include "text/model_text.h"
 
 #include <stdio.h>
@@ -13,11 +14,7 @@ static const char *folder;
 
 static void write_file(const char *name, const char *text) {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    EXPECT(fputs(text, file) >= 0);
-    EXPECT(fclose(file) == 0);
+    io_make_file(folder, name, text, strlen(text), path);
 }
 
 static void make_folder(const char *family) {

@@ -135,14 +135,17 @@ static void expect_lost(uint32_t by, uint32_t rank, enum weir_lost_how how, cons
 }
 
 static void test_who_does_not_come_is_missed_after_the_starts_time_out(void) {
+    const double timeout = 1.5; /* longer than it sleeps between two looks */
     ranks = 1;
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
     fflush(NULL);
+    uint64_t from = weir__now_ns();
     processes[0] = fork();
-    if (processes[0] == 0) be_early(0.3);
+    if (processes[0] == 0) be_early(timeout);
     CHECK(processes[0] > 0);
     if (EXPECT(reaches(&board->told[0], 1))) EXPECT_EQ_INT(board->lost[0].how, WEIR_LOST_ABSENT);
+    EXPECT((double)(weir__now_ns() - from) >= timeout * 1e9);
     end_ranks();
     ranks = RANKS;
 }
