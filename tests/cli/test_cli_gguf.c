@@ -284,7 +284,7 @@ static void test_flags_that_are_missing_are_as_for_the_tokenizer(void) {
     const char *folder = make_folder(CONFIG("llama", "700", ""), "gpt2");
     CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
     CHECK(cli_do(folder, "grep -q '\"use_regex\": *true' model/tokenizer.json"));
-    CHECK(cli_do(folder, "sed -i 's/, *\"use_regex\": *true//' model/tokenizer.json && "
+    CHECK(cli_do(folder, "sed -i 's/, *\"use_regex\": *true//g' model/tokenizer.json && "
                          "! grep -q use_regex model/tokenizer.json"));
     CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out n.gguf");
     EXPECT(cli_do(folder, "cmp m.gguf n.gguf"));
