@@ -96,6 +96,8 @@ static bool is_left_out(enum weir__op_code op) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
     case WEIR__OP_linear_grad_weight:
+    case WEIR__OP_linear_cross_entropy:
+    case WEIR__OP_linear_cross_entropy_grad:
     case WEIR__OP_attention:
     case WEIR__OP_attention_grad:
     case WEIR__OP_residual_mix:

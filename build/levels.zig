@@ -79,6 +79,7 @@ const float_files: []const []const u8 = &.{
 /// Files of that level; those named so are of no other.
 const pair_files: []const []const u8 = &.{
     "vector_linear.c",
+    "vector_linear_loss.c",
     "vector_panel.c",
     "vector_pairs.c",
     "vector_pairs_level.c",

@@ -298,6 +298,9 @@ struct weir_stage {
      * plan has slots: two micro-batches, or a few more. */
     bool no_backward;
     struct weir_weight_reads weight_reads; /**< all, unless the stage says otherwise */
+    bool output_on_request; /**< the last stage: outputs have no memory but what the caller of a
+                                 step brings; where there is none data is NULL. On a device with
+                                 memory of its own they have */
 };
 #define WEIR_STAGE_INIT                                                                            \
     {                                                                                              \

@@ -8,6 +8,7 @@
 
 #include "pipe/describe/microbatch.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,10 +192,15 @@ static const struct weir_tensor passed[] = {
 enum { PASSED = sizeof passed / sizeof passed[0] };
 static const size_t passed_bytes[PASSED] = {24, 8, 16, 5, 1, 6, 2, 36};
 
+/* Counts outputs without memory. */
 static int pass_on(void *context, const struct weir_task *task) {
-    (void)context;
-    for (int k = 0; k < PASSED; k++)
-        memcpy(task->outputs[k].data, task->inputs[k].data, passed_bytes[k] * (size_t)task->rows);
+    for (int k = 0; k < PASSED; k++) {
+        size_t bytes = passed_bytes[k] * (size_t)task->rows;
+        if (task->outputs[k].data != NULL)
+            memcpy(task->outputs[k].data, task->inputs[k].data, bytes);
+        else
+            atomic_fetch_add((_Atomic int *)context, 1);
+    }
     return 0;
 }
 
@@ -203,25 +209,42 @@ static int nothing(void *context, const struct weir_task *task) {
     return 0;
 }
 
-static struct weir_pipe *identity_pipe(uint32_t stage_count, int64_t rows, uint32_t chunks,
-                                       enum weir_link link) {
-    static const struct weir_stage_calls calls = {
-        .forward = pass_on, .recompute = nothing, .backward = nothing};
+/* Stages that pass all on. */
+struct identity {
     struct weir_stage stages[4];
     struct weir_input inputs[PASSED];
+    struct weir_pipe_options options;
+    _Atomic int without; /* outputs of micro-batches, that had no memory */
+};
+
+static void identity_init(struct identity *identity, uint32_t stages, int64_t rows,
+                          uint32_t chunks) {
+    static const struct weir_stage_calls calls = {
+        .forward = pass_on, .recompute = nothing, .backward = nothing};
     struct weir_pipe_options options = WEIR_PIPE_OPTIONS_INIT;
-    struct weir_pipe *pipe = NULL;
-    for (int k = 0; k < PASSED; k++) inputs[k] = (struct weir_input){passed[k], "in", 0, false, 0};
-    for (uint32_t s = 0; s < stage_count; s++) {
-        stages[s] = (struct weir_stage)WEIR_STAGE_INIT;
-        stages[s].calls = &calls;
-        stages[s].outputs = passed, stages[s].output_count = PASSED;
+    for (int k = 0; k < PASSED; k++)
+        identity->inputs[k] = (struct weir_input){passed[k], "in", 0, false, 0};
+    for (uint32_t s = 0; s < stages; s++) {
+        struct weir_stage init = WEIR_STAGE_INIT, *stage = &identity->stages[s];
+        *stage = init;
+        stage->calls = &calls, stage->context = &identity->without;
+        stage->outputs = passed, stage->output_count = PASSED;
     }
     options.allocator = test_allocator();
-    options.stages = stages, options.stage_count = stage_count;
-    options.inputs = inputs, options.input_count = PASSED;
-    options.rows = rows, options.chunks = chunks, options.link = link, options.bind = "none";
-    EXPECT_STATUS(weir_pipe_new(&options, NULL, &pipe), WEIR_OK);
+    options.stages = identity->stages, options.stage_count = stages;
+    options.inputs = identity->inputs, options.input_count = PASSED;
+    options.rows = rows, options.chunks = chunks, options.bind = "none";
+    identity->options = options;
+    atomic_store(&identity->without, 0);
+}
+
+static struct weir_pipe *identity_pipe(uint32_t stage_count, int64_t rows, uint32_t chunks,
+                                       enum weir_link link) {
+    static struct identity identity;
+    struct weir_pipe *pipe = NULL;
+    identity_init(&identity, stage_count, rows, chunks);
+    identity.options.link = link;
+    EXPECT_STATUS(weir_pipe_new(&identity.options, NULL, &pipe), WEIR_OK);
     return pipe;
 }
 
@@ -272,6 +295,50 @@ static void test_scatter_then_gather_is_the_identity(void) {
 static void test_each_output_is_gathered_separately(void) {
     for (int without = 0; without < PASSED; without++)
         expect_identity(2, 7, 4, WEIR_LINK_AUTO, without);
+}
+
+static uint64_t planned_borders(const struct weir_pipe_options *options, uint32_t worker) {
+    struct weir_plan *plan;
+    if (!EXPECT_STATUS(weir_plan_new(options, NULL, &plan), WEIR_OK)) return 0;
+    uint64_t bytes = plan->devices[worker].borders;
+    weir_plan_destroy(plan);
+    return bytes;
+}
+
+/* Of all outputs one is asked for; the stage is told so, and the others have no memory. */
+static void test_outputs_on_request_have_the_callers_memory_alone(void) {
+    enum { STAGES = 2, BATCH = 7, PARTS = 4, ASKED = 1 };
+    static struct identity identity;
+    static char in[PASSED][36 * BATCH], out[8 * BATCH];
+    const void *ins[PASSED];
+    void *outs[PASSED] = {NULL};
+    struct weir_step step = WEIR_STEP_INIT;
+    struct weir_step_result result;
+    struct weir_pipe *pipe = NULL;
+    identity_init(&identity, STAGES, BATCH, PARTS);
+    uint64_t held = planned_borders(&identity.options, STAGES - 1);
+    identity.stages[0].output_on_request = true; /* no last stage */
+    EXPECT_EQ_UINT(planned_borders(&identity.options, STAGES - 1), held);
+    identity.stages[STAGES - 1].output_on_request = true;
+    EXPECT(held > 0);
+    EXPECT_EQ_UINT(planned_borders(&identity.options, STAGES - 1), 0);
+    CHECK_OK(weir_pipe_new(&identity.options, NULL, &pipe));
+    for (int k = 0; k < PASSED; k++) ins[k] = in[k];
+    for (size_t i = 0; i < sizeof out; i++) in[ASKED][i] = (char)test_random_u64();
+    outs[ASKED] = out;
+    step.rows = BATCH, step.inputs = ins, step.outputs = outs;
+    for (int infer = 0; infer < 2; infer++) {
+        memset(out, 0, sizeof out);
+        EXPECT_STATUS(infer ? weir_pipe_infer(pipe, &step, &result)
+                            : weir_pipe_step(pipe, &step, &result),
+                      WEIR_OK);
+        EXPECT_EQ_BYTES(out, in[ASKED], sizeof out);
+        EXPECT_EQ_INT(atomic_exchange(&identity.without, 0), PARTS * (PASSED - 1));
+    }
+    step.outputs = NULL;
+    EXPECT_STATUS(weir_pipe_step(pipe, &step, &result), WEIR_OK);
+    EXPECT_EQ_INT(atomic_load(&identity.without), PARTS * PASSED);
+    weir_pipe_destroy(pipe);
 }
 
 /* ---- borders of many tensors ---- */
@@ -380,7 +447,9 @@ WEIR_TEST_SUITE(microbatch, TEST(rows_are_dealt_as_torch_chunk_does),
                 TEST(a_row_count_that_splits_differently_is_not_prepared),
                 TEST(a_replicated_input_reaches_every_micro_batch_whole),
                 TEST(a_replicated_input_has_no_gradient), TEST(scatter_then_gather_is_the_identity),
-                TEST(each_output_is_gathered_separately), TEST(tensors_of_all_dtypes_cross_borders),
+                TEST(each_output_is_gathered_separately),
+                TEST(outputs_on_request_have_the_callers_memory_alone),
+                TEST(tensors_of_all_dtypes_cross_borders),
                 TEST(only_floating_point_carries_a_gradient),
                 TEST(a_border_without_a_tensor_is_refused), TEST(no_chunks_and_no_rows_are_refused),
                 TEST(shapes_that_cannot_be_are_refused))

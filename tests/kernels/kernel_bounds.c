@@ -67,6 +67,9 @@ static double sum_length(const struct weir__op_shape *shape) {
     switch (shape->op) {
     case WEIR__OP_linear: return (double)shape->in;
     case WEIR__OP_linear_grad_input: return (double)shape->out;
+    case WEIR__OP_linear_cross_entropy: return (double)(shape->in + shape->out);
+    case WEIR__OP_linear_cross_entropy_grad: /* of logits, and over them or over tokens */
+        return (double)(shape->in + shape->out + shape->rows * shape->tokens);
     case WEIR__OP_linear_grad_weight:
     case WEIR__OP_bias_grad:
     case WEIR__OP_embedding_grad:
@@ -125,6 +128,7 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
     case WEIR__OP_linear_grad_weight:
+    case WEIR__OP_linear_cross_entropy_grad:
     case WEIR__OP_bias_grad:
     case WEIR__OP_embedding_grad:
     case WEIR__OP_position_grad:
@@ -152,7 +156,8 @@ static double least_magnitude(const struct kernel_case *test) {
 static double largest_added(const struct kernel_results *wanted, int output) {
     const struct kernel_case *test = wanted->test;
     double largest = 0;
-    if (!test->operands.accumulates || test->overwrite || test->old[output] == NULL) return 0;
+    bool adds = test->operands.accumulates && output >= test->operands.written;
+    if (!adds || test->overwrite || test->old[output] == NULL) return 0;
     for (int64_t i = 0; i < test->operands.out[output].count; i++)
         largest = fmax(largest, fabs(wanted->out[output][i] - test->old[output][i]));
     return largest;
@@ -174,6 +179,8 @@ static double steepness(const struct kernel_results *wanted) {
     if (op == WEIR__OP_batch_norm || op == WEIR__OP_batch_norm_act)
         return steepest(wanted->out[2], wanted->test->operands.out[2].count,
                         wanted->test->shape.eps);
+    if (op == WEIR__OP_linear_cross_entropy || op == WEIR__OP_linear_cross_entropy_grad)
+        return sqrt((double)wanted->test->shape.in); /* logits, whose errors exponentials keep */
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);
 }
 

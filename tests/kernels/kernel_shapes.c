@@ -190,6 +190,14 @@ static void choose_image(struct weir__op_shape *shape) {
     }
 }
 
+/** Up to several slices of tokens, and of classes. */
+static void choose_head(struct weir__op_shape *shape) {
+    shape->tokens = any_size();
+    if (test_random_below(4) == 0) shape->out += any_size();
+    shape->width = shape->out;
+    shape->learns = test_random_below(3) > 0;
+}
+
 static void choose_sizes(struct weir__op_shape *shape) {
     switch (shape->op) {
     case WEIR__OP_linear:
@@ -215,6 +223,8 @@ static void choose_sizes(struct weir__op_shape *shape) {
         shape->sources = between(1, KERNEL_SOURCES);
         break;
     case WEIR__OP_linear_grad_weight: shape->tokens = any_size(); break;
+    case WEIR__OP_linear_cross_entropy:
+    case WEIR__OP_linear_cross_entropy_grad: choose_head(shape); break;
     case WEIR__OP_embedding:
     case WEIR__OP_embedding_grad:
         shape->tokens = small_size();

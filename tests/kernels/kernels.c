@@ -38,7 +38,9 @@ static void fill_indices(const struct weir__op_shape *shape, int64_t *index, int
         fill_documents(shape, index);
         return;
     }
-    bool loss = shape->op == WEIR__OP_cross_entropy || shape->op == WEIR__OP_cross_entropy_grad;
+    bool loss = shape->op == WEIR__OP_cross_entropy || shape->op == WEIR__OP_cross_entropy_grad ||
+                shape->op == WEIR__OP_linear_cross_entropy ||
+                shape->op == WEIR__OP_linear_cross_entropy_grad;
     for (int64_t i = 0; i < count; i++) {
         index[i] = (int64_t)test_random_below((uint64_t)(loss ? shape->width : shape->in));
         if (loss && test_random_below(5) == 0) index[i] = shape->ignore_index;
@@ -75,6 +77,7 @@ static const struct residual residuals[] = {
     RESIDUAL(batch_norm_grad_input, batch_norm, {1, -1, -1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(batch_norm_grad_input, batch_norm_sums, {0, 1, 2, 3}, {4, 5}),
     RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2, 3}),
+    RESIDUAL(linear_cross_entropy_grad, linear_cross_entropy, {0, 1, 2, 5}, {-1, 3, 4}),
 };
 
 /** Runs the forward op in f64 on the gradient's inputs, and puts its outputs there. */
@@ -274,8 +277,8 @@ static const uint32_t *places_init(struct buffer *buffer, const uint32_t *from,
 
 /** Whether a kernel may read what an output had before. */
 static bool is_read(const struct kernel_case *test, int output) {
-    return (test->operands.accumulates && !test->overwrite) ||
-           test->operands.out[output].kind == OPERAND_CACHE;
+    bool adds = test->operands.accumulates && output >= test->operands.written;
+    return (adds && !test->overwrite) || test->operands.out[output].kind == OPERAND_CACHE;
 }
 
 static void memory_init(struct memory *memory, const struct kernel_case *test, size_t shift) {

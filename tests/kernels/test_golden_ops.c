@@ -163,10 +163,11 @@ static void compare_ops(enum kernel_backend backend) {
         bool random =
             op == WEIR__OP_dropout || op == WEIR__OP_dropout_add || op == WEIR__OP_dropout2d;
         int count = compare_op(file, op, backend);
-        /* CUDA's; see test_kernels_fused.c and test_kernel_dropout.c for their parts. */
-        bool fused = op == WEIR__OP_bias_gelu || op == WEIR__OP_bias_gelu_grad ||
-                     op == WEIR__OP_bias_dropout_add || op == WEIR__OP_add_layer_norm ||
-                     op == WEIR__OP_add_layer_norm_grad_input;
+        /* See test_kernels_fused.c and test_kernel_dropout.c for their parts. */
+        bool fused = op == WEIR__OP_linear_cross_entropy ||
+                     op == WEIR__OP_linear_cross_entropy_grad || op == WEIR__OP_bias_gelu ||
+                     op == WEIR__OP_bias_gelu_grad || op == WEIR__OP_bias_dropout_add ||
+                     op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input;
         /* Copies at any dtype that PyTorch's numbers are compared in. */
         bool casts = op == WEIR__OP_narrow || op == WEIR__OP_widen;
         if (!random && !fused && !casts && count == 0)

@@ -96,6 +96,9 @@ static const struct pair pairs[] = {
     PAIR(concat, concat_grad_a, 0, 0, DY),
     PAIR(concat, concat_grad_b, 1, 0, DY),
     PAIR(cross_entropy, cross_entropy_grad, 0, 0, IN0, IN1, OUT1, OUT2),
+    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 0, 0, IN0, IN1, IN2, OUT1, OUT2, IN3),
+    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 1, 1, IN0, IN1, IN2, OUT1, OUT2, IN3),
+    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 3, 2, IN0, IN1, IN2, OUT1, OUT2, IN3),
     PAIR(mse, mse_grad, 0, 0, IN0, IN1),
     PAIR(bce_with_logits, bce_with_logits_grad, 0, 0, IN0, IN1),
 };
@@ -153,6 +156,10 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
     if (pair->forward == WEIR__OP_embedding) {
         shape.width = shape.out;
         shape.packed = variant == 1;
+    }
+    if (pair->forward == WEIR__OP_linear_cross_entropy) {
+        shape.width = shape.out;
+        shape.learns = true;
     }
     if (pair->forward == WEIR__OP_conv2d_grad_input) shape.has_bias = false;
     if (pair->gradient == WEIR__OP_rms_norm_grad_input) shape.has_bias = variant == 0;

@@ -2,7 +2,8 @@
 /*
  * Goal: a fused row has exactly its parts' bits, so that fusion changes no result. Method: the
  * parts run one after the other, on CUDA's emulation and on CPUs, each on what the one before it
- * stored; random shapes, f32 and bf16.
+ * stored; random shapes, f32 and bf16. Where a product's loss goes by slices, these have ragged
+ * ends, and a team shares them.
  */
 #include "harness.h"
 #include "cuda/kernel_gpu.h"
@@ -12,17 +13,20 @@
 
 #define NO_DRIVER "the fake CUDA driver was not built"
 enum { CASES = 16 };
+/** The input of a product's loss that is an index. */
+enum { TARGET = 2 };
 
 /** A chain of parts, whose results live until its end. */
 struct chain {
     const struct kernel_case *fused;
     enum kernel_backend backend;
-    struct kernel_case parts[4];
-    struct kernel_results results[4];
+    struct kernel_case parts[5];
+    struct kernel_results results[5];
     int count;
+    const double *old; /* what the next part adds to; NULL: nothing */
 };
 
-/* Runs `op` on `ins`, with the fused case's shape and masks; returns its outputs. */
+/* Runs `op` on `ins`, with the fused case's shape, masks and indices; returns its outputs. */
 static double *const *run_part(struct chain *chain, enum weir__op_code op,
                                struct weir__op_shape shape, const double *const *ins,
                                int in_count) {
@@ -33,8 +37,17 @@ static double *const *run_part(struct chain *chain, enum weir__op_code op,
     part->seed = chain->fused->seed;
     part->mini_batch = chain->fused->mini_batch;
     part->row_first = chain->fused->row_first;
-    for (int i = 0; i < in_count; i++)
-        memcpy(part->in[i], ins[i], (size_t)part->operands.in[i].count * sizeof(double));
+    part->loss_weight = chain->fused->loss_weight;
+    part->overwrite = chain->old == NULL;
+    if (chain->old != NULL)
+        memcpy(part->old[0], chain->old, (size_t)part->operands.out[0].count * sizeof(double));
+    for (int i = 0; i < in_count; i++) {
+        size_t count = (size_t)part->operands.in[i].count;
+        if (part->index[i] != NULL)
+            memcpy(part->index[i], chain->fused->index[TARGET], count * sizeof(int64_t));
+        else if (count > 0)
+            memcpy(part->in[i], ins[i], count * sizeof(double));
+    }
     EXPECT_STATUS(kernel_run(part, chain->backend, 0, results), WEIR_OK);
     return results->out;
 }
@@ -129,6 +142,33 @@ static void batch_act_sums(struct chain *chain, struct kernel_results *wanted) {
     wanted->out[2] = sums[1];
 }
 
+static void head(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* x, weight, target, bias */
+    const double *product[] = {in[0], in[1], in[3]};
+    const double *logits[] = {run_part(chain, WEIR__OP_linear, shape, product, 3)[0], NULL};
+    double *const *out = run_part(chain, WEIR__OP_cross_entropy, shape, logits, 2);
+    for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
+}
+
+static void head_grad(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    const struct kernel_case *fused = chain->fused;
+    double *const *in = fused->in; /* x, weight, target, largest, total, bias */
+    const double *product[] = {in[0], in[1], in[5]};
+    const double *loss[] = {run_part(chain, WEIR__OP_linear, shape, product, 3)[0], NULL, in[3],
+                            in[4]};
+    const double *dlogits = run_part(chain, WEIR__OP_cross_entropy_grad, shape, loss, 4)[0];
+    const double *of_input[] = {dlogits, in[1]}, *of_weight[] = {in[0], dlogits};
+    wanted->out[0] = run_part(chain, WEIR__OP_linear_grad_input, shape, of_input, 2)[0];
+    if (!shape.learns) return;
+    if (!fused->overwrite) chain->old = fused->old[1];
+    wanted->out[1] = run_part(chain, WEIR__OP_linear_grad_weight, shape, of_weight, 2)[0];
+    if (!shape.has_bias) return;
+    if (!fused->overwrite) chain->old = fused->old[2];
+    wanted->out[2] = run_part(chain, WEIR__OP_bias_grad, shape, &dlogits, 1)[0];
+}
+
 typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);
 
 static void check_backend(enum weir__op_code op, parts_fn *run_parts, enum kernel_backend backend) {
@@ -137,8 +177,11 @@ static void check_backend(enum weir__op_code op, parts_fn *run_parts, enum kerne
         struct kernel_case fused;
         struct kernel_results got, wanted = {.test = &fused};
         struct chain chain = {.fused = &fused, .backend = backend};
+        if (op == WEIR__OP_linear_cross_entropy || op == WEIR__OP_linear_cross_entropy_grad)
+            shape.threads = 1 + (uint32_t)(i % 2);
         kernel_case_init(&fused, &shape);
         if (kernel_is_bf16(backend)) kernel_case_narrow(&fused);
+        fused.overwrite = !fused.operands.accumulates || test_random_below(2) == 0;
         EXPECT_STATUS(kernel_run(&fused, chain.backend, 0, &got), WEIR_OK);
         run_parts(&chain, &wanted);
         kernel_expect_same(&got, &wanted, kernel_backend_name(chain.backend));
@@ -189,10 +232,30 @@ static void test_batch_norm_act_sums_has_its_parts_bits(void) {
     check(WEIR__OP_batch_norm_act_sums, batch_act_sums);
 }
 
+/* At every level that runs here. */
+static void check_levels(enum weir__op_code op, parts_fn *run_parts) {
+    static const enum kernel_backend levels[] = {
+        KERNEL_F32,          KERNEL_F64,          KERNEL_LEVEL_1,
+        KERNEL_LEVEL_2,      KERNEL_VECTOR,       KERNEL_LEVEL_1_BF16,
+        KERNEL_LEVEL_2_BF16, KERNEL_LEVEL_3_BF16, KERNEL_LEVEL_4_BF16,
+    };
+    for (size_t b = 0; b < WEIR__COUNT_OF(levels); b++) check_backend(op, run_parts, levels[b]);
+}
+
+static void test_linear_cross_entropy_has_its_parts_bits(void) {
+    check_levels(WEIR__OP_linear_cross_entropy, head);
+}
+
+static void test_linear_cross_entropy_grad_has_its_parts_bits(void) {
+    check_levels(WEIR__OP_linear_cross_entropy_grad, head_grad);
+}
+
 WEIR_TEST_SUITE(kernels_fused, TEST(dropout_add_has_its_parts_bits_on_cpus),
                 TEST(instance_norm_act_has_its_parts_bits),
                 TEST(instance_norm_act_grad_has_its_parts_bits),
                 TEST(add_layer_norm_has_its_parts_bits),
                 TEST(add_layer_norm_grad_input_has_its_parts_bits),
                 TEST(batch_norm_act_has_its_parts_bits),
-                TEST(batch_norm_act_sums_has_its_parts_bits))
+                TEST(batch_norm_act_sums_has_its_parts_bits),
+                TEST(linear_cross_entropy_has_its_parts_bits),
+                TEST(linear_cross_entropy_grad_has_its_parts_bits))

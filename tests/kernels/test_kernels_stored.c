@@ -121,4 +121,88 @@ static void test_all_levels_give_the_bits_of_floats(void) {
         }
 }
 
-WEIR_TEST_SUITE(kernels_stored, TEST(all_levels_give_the_bits_of_floats))
+/* ---- a product's loss ---- */
+
+/* What the loss's rows give. */
+struct head_results {
+    double loss;
+    float *largest, *total;
+    void *dx;
+};
+
+static void run_head_op(const struct stored_case *test, const struct weir__level *level,
+                        enum weir__op_code op, bool narrow, const void *const *in,
+                        void *const *out) {
+    struct weir__op_shape shape = test->shape;
+    struct weir_stream stream = {.team = NULL};
+    size_t workspace = 0;
+    shape.op = op;
+    shape.stored = narrow ? WEIR_BF16 : WEIR_F32;
+    const struct weir__kernel *kernel = level->backend->kernel(op, shape.dtype);
+    EXPECT_STATUS(weir__kernel_workspace(kernel, &shape, &workspace), WEIR_OK);
+    void *scratch = buffer((int64_t)workspace + 1, 1);
+    const struct weir__op_call call = {.shape = &shape,
+                                       .in = in,
+                                       .out = out,
+                                       .workspace = scratch,
+                                       .loss_weight = 7,
+                                       .stream = &stream};
+    EXPECT_STATUS(kernel->run(&call), WEIR_OK);
+    weir__release(test_allocator(), scratch, workspace + 1, 1);
+}
+
+static void run_head(const struct stored_case *test, const struct weir__level *level, bool narrow,
+                     const int64_t *target, struct head_results *results) {
+    const void *weights = narrow ? (const void *)test->halves : test->floats;
+    results->largest = buffer(test->shape.rows, sizeof(float));
+    results->total = buffer(test->shape.rows, sizeof(float));
+    results->dx = buffer(test->ins, weir_dtype_bytes(test->shape.dtype));
+    run_head_op(test, level, WEIR__OP_linear_cross_entropy, narrow,
+                (const void *[]){test->in, weights, target},
+                (void *[]){&results->loss, results->largest, results->total});
+    run_head_op(test, level, WEIR__OP_linear_cross_entropy_grad, narrow,
+                (const void *[]){test->in, weights, target, results->largest, results->total},
+                &results->dx);
+}
+
+static void release_head(const struct stored_case *test, struct head_results *results) {
+    weir__release(test_allocator(), results->largest, (size_t)test->shape.rows, sizeof(float));
+    weir__release(test_allocator(), results->total, (size_t)test->shape.rows, sizeof(float));
+    weir__release(test_allocator(), results->dx, (size_t)test->ins,
+                  weir_dtype_bytes(test->shape.dtype));
+}
+
+static void compare_head(struct stored_case *test, const struct weir__level *level) {
+    struct head_results wide, narrow;
+    int64_t rows = test->shape.rows, *target = buffer(rows, sizeof *target);
+    fill(test);
+    for (int64_t m = 0; m < rows; m++)
+        target[m] = (int64_t)test_random_below((uint64_t)test->shape.out);
+    run_head(test, level, false, target, &wide);
+    run_head(test, level, true, target, &narrow);
+    EXPECT_EQ_BYTES(&narrow.loss, &wide.loss, sizeof wide.loss);
+    EXPECT_EQ_BYTES(narrow.largest, wide.largest, (size_t)rows * sizeof(float));
+    EXPECT_EQ_BYTES(narrow.total, wide.total, (size_t)rows * sizeof(float));
+    EXPECT_EQ_BYTES(narrow.dx, wide.dx, (size_t)test->ins * weir_dtype_bytes(test->shape.dtype));
+    release_head(test, &wide);
+    release_head(test, &narrow);
+    weir__release(test_allocator(), target, (size_t)rows, sizeof *target);
+    weir__release(test_allocator(), test->halves, (size_t)test->weights, 2);
+    weir__release(test_allocator(), test->floats, (size_t)test->weights, 4);
+    weir__release(test_allocator(), test->in, (size_t)test->ins, in_bytes(test));
+}
+
+static void test_a_products_loss_gives_the_bits_of_floats(void) {
+    const struct weir__level *level;
+    for (uint32_t i = 0; (level = weir__level_at(i)) != NULL; i++)
+        for (uint32_t k = 0; weir__level_runs(level) && k < 60 && !test_has_failed(); k++) {
+            struct stored_case test = any_case(WEIR__OP_linear, k % 2 == 0 ? WEIR_F32 : WEIR_BF16);
+            if (k % 3 == 0) test.shape.rows = test.shape.rows_max = 300; /* slices */
+            test.ins = test.shape.rows * test.shape.in;
+            test.shape.ignore_index = -100;
+            compare_head(&test, level);
+        }
+}
+
+WEIR_TEST_SUITE(kernels_stored, TEST(all_levels_give_the_bits_of_floats),
+                TEST(a_products_loss_gives_the_bits_of_floats))

@@ -106,8 +106,10 @@ static void change_and_compare(struct pair *pair) {
     expect_same(pair, "a file's");
 }
 
-static void compare_bits(const struct weir_model *model, enum weir_dtype dtype, const char *level) {
+static void compare_bits(const struct weir_model *model, enum weir_dtype dtype, const char *level,
+                         bool slices) {
     struct weir_net_options options = options_of(dtype, level);
+    options.logits_most = slices ? 1 : 0;
     struct pair pair = {.nets = {NULL, NULL}};
     trial_data_init(&pair.data, &row, &label, WEIR_F32, ROWS, 1, CLASSES);
     pair.nets[0] = trial_net(model, &options);
@@ -129,8 +131,10 @@ static void test_copies_change_no_bit(void) {
         struct weir_model *model = three_layers(frozen == 1);
         for (uint32_t i = 0; (level = weir__level_at(i)) != NULL && !test_has_failed(); i++) {
             if (!weir__level_runs(level)) continue;
-            compare_bits(model, WEIR_F32, level->name);
-            compare_bits(model, WEIR_BF16, level->name);
+            for (int slices = 0; slices < 2; slices++) {
+                compare_bits(model, WEIR_F32, level->name, slices == 1);
+                compare_bits(model, WEIR_BF16, level->name, slices == 1);
+            }
         }
         weir_model_destroy(model);
     }
@@ -192,6 +196,30 @@ static void test_copies_of_what_does_not_learn_stay_over_updates(void) {
     weir_model_destroy(model);
 }
 
+/* The loss makes logits from the copy that the output's product has. */
+static void test_a_copy_serves_the_loss_and_the_output(void) {
+    struct weir_net_options options = options_of(WEIR_F32, NULL);
+    struct weir_model *model = three_layers(false);
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    float output[ROWS * CLASSES];
+    struct trial_data data;
+    options.logits_most = 1;
+    trial_data_init(&data, &row, &label, WEIR_F32, ROWS, 1, CLASSES);
+    struct weir_net *net = trial_net(model, &options);
+    CHECK(net != NULL);
+    EXPECT(!is_spoilt(net, &data));
+    spoil_copies(net);
+    batch.rows = data.rows, batch.input = data.input, batch.output = output;
+    EXPECT_STATUS(weir_net_infer(net, &batch, NULL), WEIR_OK);
+    EXPECT(isnan(output[0]) && is_spoilt(net, &data));
+    EXPECT_STATUS(weir_net_share(net), WEIR_OK);
+    EXPECT_STATUS(weir_net_infer(net, &batch, NULL), WEIR_OK);
+    EXPECT(!isnan(output[0]) && !is_spoilt(net, &data));
+    weir_net_destroy(net);
+    trial_data_clean_up(&data);
+    weir_model_destroy(model);
+}
+
 /* ---- where ---- */
 
 enum { WIDE = 64, WIDER = 96, NARROW = 32 }; /* whole tiles */
@@ -212,6 +240,9 @@ static void test_copies_are_kept_where_they_pay(void) {
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", NARROW)));
     struct weir_net_options options = options_of(WEIR_F32, NULL);
     EXPECT_EQ_UINT(kept_bytes(model, &options), first + 2 * second);
+    options.logits_most = 1; /* the gradient packs for itself, once in a call */
+    EXPECT_EQ_UINT(kept_bytes(model, &options), first + second);
+    options.logits_most = 0;
     options.pipe.rows = 8 * CHUNKS; /* few rows read what lies in their order where it is */
     EXPECT_EQ_UINT(kept_bytes(model, &options), first + second);
     options.pipe.rows = ROWS;
@@ -233,4 +264,4 @@ static void test_copies_are_kept_where_they_pay(void) {
 
 WEIR_TEST_SUITE(net_packed, TEST(copies_change_no_bit), TEST(copies_are_made_once_for_weights),
                 TEST(copies_of_what_does_not_learn_stay_over_updates),
-                TEST(copies_are_kept_where_they_pay))
+                TEST(a_copy_serves_the_loss_and_the_output), TEST(copies_are_kept_where_they_pay))

@@ -3,7 +3,8 @@
  * Goal: the Bits contract. For given rows, chunks, order of accumulation and kernels, outputs,
  * loss, norm, every gradient and the parameters after updates are the same bits, whatever the
  * stages, the partition, the workers, their threads, the schedule, the checkpoint modes, the
- * recompute timing, the links, and which backwards are split. Method: random small models
+ * recompute timing, the links, slices of logits, and which backwards are split. Method: random
+ * small models
  * (net_models.h), in f32, f64 and bf16, each trained once on one stage and once on a random
  * pipeline of several.
  */
@@ -61,6 +62,7 @@ static void random_case(void) {
     one.reference = one.dtype != WEIR_BF16 && coin();
     one.level = draw_level();
     one.input_grads = coin();
+    one.logits_most = coin() ? 1 : 0;
     one.pipe.schedule = coin() ? "gpipe" : "1f1b";
     one.pipe.checkpoint = net_pipe_checkpoint();
     one.pipe.clip_norm = coin() ? 0.5 : 0;
@@ -71,6 +73,7 @@ static void random_case(void) {
     net_pipe_balance(layers, several.stages, balance);
     several.balance = balance;
     net_pipe_schedule(&several, strcmp(one.pipe.schedule, "gpipe") == 0);
+    several.logits_most = coin() ? 1 : 0;
     several.pipe.checkpoint = net_pipe_checkpoint();
     for (uint32_t s = 0; s < several.stages; s++) modes[s] = net_pipe_checkpoint();
     if (coin()) several.pipe.stage_checkpoint = modes;

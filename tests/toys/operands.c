@@ -255,12 +255,30 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
         [WEIR__OP_batch_norm_statistics] = {{WIDE(n.c), WIDE(n.c), SHARED(n.c)},
                                             {SHARED(weir__moment_numbers(n.c))},
                                             true},
+    };
+    return rows[shape->op];
+}
+
+/** Losses over classes. */
+static struct operands operands_of_classes(const struct weir__op_shape *shape) {
+    struct sizes n = sizes_of(shape);
+    int64_t bias = shape->has_bias ? shape->out : 0;
+    int64_t learns = shape->learns ? n.weight : 0, learns_bias = shape->learns ? bias : 0;
+    const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX},
                                     {LOSS, MOMENT(n.m), MOMENT(n.m)},
                                     false},
         [WEIR__OP_cross_entropy_grad] = {{REAL(n.width), INDEX, MOMENT(n.m), MOMENT(n.m)},
                                          {REAL(n.width)},
                                          false},
+        [WEIR__OP_linear_cross_entropy] = {{REAL(n.in), PACKED(n.weight), INDEX, PACKED(bias)},
+                                           {LOSS, MOMENT(n.m), MOMENT(n.m)},
+                                           false},
+        [WEIR__OP_linear_cross_entropy_grad] = {{REAL(n.in), PACKED(n.weight), INDEX, MOMENT(n.m),
+                                                 MOMENT(n.m), PACKED(bias)},
+                                                {REAL(n.in), SHARED(learns), SHARED(learns_bias)},
+                                                true,
+                                                1},
     };
     return rows[shape->op];
 }
@@ -301,6 +319,7 @@ void kernel_operands(const struct weir__op_shape *shape, struct operands *operan
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_sources(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_windows(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_channels(shape);
+    if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_classes(shape);
     if (operands->out[0].kind != OPERAND_NONE) return;
     if (elementwise[shape->op] == 0) {
         fprintf(stderr, "%s has no operands: list it in tests/toys/operands.c\n",

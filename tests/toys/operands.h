@@ -24,7 +24,8 @@ struct operand {
 /** What net/kernel.h says of an op's operands. */
 struct operands {
     struct operand in[KERNEL_INS], out[KERNEL_OUTS];
-    bool accumulates; /**< outputs marked acc */
+    bool accumulates; /**< outputs marked acc … */
+    int written;      /**< … but for so many before them */
 };
 
 void kernel_operands(const struct weir__op_shape *shape, struct operands *operands);

@@ -208,6 +208,10 @@ static int build_stage(struct weir__network *network, uint32_t index,
     stage->graph.fuses_sums = backend != NULL && backend->fuses_sums;
     stage->graph.fuses_batch_norms =
         backend == NULL || backend->kernel(WEIR__OP_batch_norm_act, network->dtype) != NULL;
+    bool slices =
+        backend == NULL || backend->kernel(WEIR__OP_linear_cross_entropy, network->dtype) != NULL;
+    stage->graph.rows_max = slices ? options->rows_max : 0;
+    stage->graph.logits_most = options->logits_most;
     stage->parameter_first = network->parameter_count;
     struct weir_value *x = build_input(&builder, options);
     for (uint32_t i = 0; i < stage->layer_count && x != NULL; i++)

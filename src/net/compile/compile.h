@@ -23,10 +23,12 @@ struct weir__compile_options {
     enum weir_dtype dtype;
     const uint32_t *balance; /**< layers per stage, each at least 1 (0 for an empty model's one) */
     uint32_t stage_count;
-    bool infer_only;    /**< no backward nodes */
-    bool input_grads;   /**< the model's input is differentiable, if floating-point */
-    uint32_t sequences; /**< > 0: rows are tokens of so many sequences with caches */
-    bool layered;       /**< as in struct weir__graph */
+    bool infer_only;     /**< no backward nodes */
+    bool input_grads;    /**< the model's input is differentiable, if floating-point */
+    uint32_t sequences;  /**< > 0: rows are tokens of so many sequences with caches */
+    bool layered;        /**< as in struct weir__graph */
+    int64_t rows_max;    /**< of a micro-batch; 0: not known, nothing will run */
+    int64_t logits_most; /**< as in struct weir__graph */
     const struct weir__backend *const *backends; /**< [stage_count]; NULL: all on CPUs */
     const struct weir__mapping *mapping;         /**< NULL: all parameters have memory */
     bool facts_only; /**< nothing will run: that nothing learns is no fault */

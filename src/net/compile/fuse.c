@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fusion: patterns over the forward graph that one kernel does in one pass over memory. Each
- * pattern is a row. It crosses a layer only where it says so (norm_act, batch_norm_act), and a
- * fused kernel gives exactly its parts' bits, so that a partition cannot change results. (On CUDA
- * in BF16 a fused kernel rounds less often: there the layer's borders alone keep the partition
- * out.)
+ * pattern is a row. It crosses a layer only where it says so (norm_act, batch_norm_act,
+ * linear_cross_entropy), and a fused kernel gives exactly its parts' bits, so that a partition
+ * cannot change results. (On CUDA in BF16 a fused kernel rounds less often: there the layer's
+ * borders alone keep the partition out.)
  */
 #include "net/model/graph.h"
 
@@ -134,6 +134,52 @@ static uint32_t batch_norm_act(const struct weir__graph *graph, struct weir__nod
     return 1;
 }
 
+/* ---- a loss with its product, for memory ---- */
+
+/** A slice is made anew for the gradients, which is one more product of the head. Below 32 MiB in
+ * F32, and as much for the gradient, that is not worth it; and where classes are few there is
+ * little else, for as many tokens are as large in every layer before. */
+enum { LOGITS_MOST = 8 << 20, CLASSES_LEAST = 8192 };
+
+static bool are_large(const struct weir__graph *graph, const struct weir__op_shape *head) {
+    assert(head->tokens >= 1 && head->out >= 1 && graph->logits_most >= 0);
+    int64_t most = graph->logits_most > 0 ? graph->logits_most : LOGITS_MOST;
+    if (graph->logits_most == 0 && head->out < CLASSES_LEAST) return false;
+    return graph->rows_max > most / head->out / head->tokens;
+}
+
+/** Whether one node can make the product's gradients: that of x with or without all others. */
+static bool learns_at_once(const struct weir__node *head) {
+    bool weight = head->in[1]->requires_grad;
+    bool bias = head->shape.has_bias ? head->in[2]->requires_grad : weight;
+    return weight == bias && (head->in[0]->requires_grad || !weight);
+}
+
+/** cross_entropy(product), whose logits nobody reads but whoever asks for the output: for them the
+ * product stays. Its layer is the product's, where the work is. */
+static uint32_t linear_cross_entropy(const struct weir__graph *graph, struct weir__node *node) {
+    if (node->op != WEIR__OP_cross_entropy) return 0;
+    const struct weir_value *logits = node->in[0];
+    struct weir__node *head = logits->producer;
+    if (head == NULL || head->op != WEIR__OP_linear || logits != graph->output) return 0;
+    if (count_consumers(graph, logits) != 2 || reads_between(graph, head, node)) return 0;
+    if (!are_large(graph, &head->shape) || !learns_at_once(head)) return 0;
+    int64_t ignored = node->shape.ignore_index;
+    node->op = WEIR__OP_linear_cross_entropy;
+    node->layer = head->layer;
+    node->shape = head->shape;
+    node->shape.op = node->op;
+    node->shape.width = head->shape.out;
+    node->shape.ignore_index = ignored;
+    assert(node->in_count == 2 && node->in_capacity >= 4);
+    node->in[2] = node->in[1];
+    node->in[0] = head->in[0];
+    node->in[1] = head->in[1];
+    node->in_count = 3;
+    if (head->shape.has_bias) node->in[node->in_count++] = head->in[2];
+    return 0;
+}
+
 /* ---- where the back end fuses sums ---- */
 
 /** A product whose bias `node` can add to its input k: of the same layer, with one reader, and with
@@ -205,8 +251,9 @@ static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__nod
 
 /** Returns how many nodes it removed. */
 typedef uint32_t pattern_fn(const struct weir__graph *graph, struct weir__node *node);
-static pattern_fn *const patterns[] = {dropout_add, norm_act,         batch_norm_act,
-                                       bias_gelu,   bias_dropout_add, add_layer_norm};
+static pattern_fn *const patterns[] = {dropout_add,          norm_act,  batch_norm_act,
+                                       linear_cross_entropy, bias_gelu, bias_dropout_add,
+                                       add_layer_norm};
 
 uint32_t weir__fuse(struct weir__graph *graph) {
     uint32_t removed = 0;

@@ -4,9 +4,14 @@
 
 /** Whether the node reads this operand as net/kernel.h's "stored". */
 static bool reads_stored(const struct weir__node *node, uint32_t operand) {
-    bool reads = node->op == WEIR__OP_linear || node->op == WEIR__OP_linear_grad_input ||
-                 node->op == WEIR__OP_embedding;
-    return reads && operand == 1;
+    switch (node->op) {
+    case WEIR__OP_linear:
+    case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_cross_entropy:
+    case WEIR__OP_linear_cross_entropy_grad:
+    case WEIR__OP_embedding: return operand == 1;
+    default: return false;
+    }
 }
 
 static bool may_stay(const struct weir__graph *graph, const struct weir_value *parameter) {

@@ -219,7 +219,7 @@ static int add_nodes(struct planner *planner, enum weir__program_kind kind,
         const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
         struct weir__planned_call *call = &program->calls[program->call_count++];
         call->layer = node->layer;
-        call->to_output = kind == WEIR__PROGRAM_INFER && slices->to_output[node->id];
+        call->to_output = is_forward(kind) && slices->to_output[node->id];
         if (!take_operands(planner, call, node->in_count, node->out_count))
             return WEIR_ERR_OUT_OF_MEMORY;
         int status = node_call(planner, node, &call->node);
@@ -378,10 +378,12 @@ static uint32_t unit_bytes(const struct weir_value *value, int64_t units) {
     return (uint32_t)(bytes / (size_t)units);
 }
 
-/** A product by a kernel without state is for any number of rows; a GPU's wants them aligned. */
+/** A product by a kernel without state is for any number of rows; a GPU's wants them aligned. Only
+ * tokens are asked for in part. */
 static bool takes_fewer_rows(const struct planner *planner, const struct weir__node_call *call) {
-    bool on_gpu = planner->options->backend->on_gpu;
-    return call->shape.op == WEIR__OP_linear && call->kernel->prepare == NULL && !on_gpu;
+    bool on_gpu = planner->options->backend->on_gpu, by_tokens = planner->graph->by_tokens;
+    return by_tokens && call->shape.op == WEIR__OP_linear && call->kernel->prepare == NULL &&
+           !on_gpu;
 }
 
 /** Settles how a call may be shared, and whether it may do without some rows. */

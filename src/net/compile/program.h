@@ -36,7 +36,8 @@ struct weir__slices {
     bool *in_both;              /**< [node]: makes gradients of both parts; each asks for
                                      its own outputs */
     bool *skip_kept;            /**< [skip use]: backward reads the value */
-    bool *to_output;            /**< [node]: of inference by tokens, only the output needs it */
+    bool *to_output;            /**< [node]: in forward programs only the output needs it: of
+                                     inference by tokens, or weir__graph_head */
     uint64_t inputs_kept;       /**< bit i: backward reads input i */
     uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
     struct weir_weight_reads weight_reads; /**< what the weight part reads at the border, where it
@@ -87,8 +88,9 @@ struct weir__net_lasting {
     struct weir__net_lasting *owner; /**< whose memory it begins, and whose packed weights it takes
                                       where there are these weights'; NULL: its own */
     bool frozen;                     /**< the weights do not learn */
-    uint64_t packed_of; /**< the weights that the node packed last, by the run's numbers; 0: none.
-                             The worker's */
+    uint64_t packed_of; /**< the weights that the node packed last, or another one whose packed
+                             weights are all of its own, by the run's numbers; 0: none. The
+                             worker's */
 };
 
 /** What all calls of one node share, whichever program they stand in. */

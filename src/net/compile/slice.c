@@ -183,9 +183,12 @@ static bool keeps_tokens(const struct weir__node *node) {
     return node->op == WEIR__OP_attention_cached || node->op == WEIR__OP_grouped_attention_cached;
 }
 
-/** Of inference by tokens: what neither stashes nor tokens that follow need. */
+/** Of inference by tokens: what neither stashes nor tokens that follow need. Else a product whose
+ * loss does without it. */
 static int find_to_output(struct weir__graph *graph, struct weir__slices *slices) {
     struct marks marks;
+    const struct weir__node *head = weir__graph_head(graph);
+    if (head != NULL) slices->to_output[head->id] = true;
     if (!graph->by_tokens) return WEIR_OK;
     assert(graph->node_count == graph->forward_count);
     if (!take_marks(graph, &marks)) return WEIR_ERR_OUT_OF_MEMORY;

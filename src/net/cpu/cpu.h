@@ -25,6 +25,8 @@ int weir__cpu_attach(struct weir_stream *stream, uint32_t threads);
 #define WEIR__SHARED_LEAST 500000.0
 /** As many take about as long as a number that comes from memory. */
 #define WEIR__SHARED_NUMBER 8.0
+/** What an exponential takes of a vector of them, in multiply-adds. */
+#define WEIR__SHARED_EXPONENTIAL 16.0
 /** Runs parts of the call's result (never of a sum), shared by the stream's team where their `work`
  * in all, in multiply-adds, is worth it: by shape->threads of it at most, so that `member` is below
  * that. Returns when all are done. */
@@ -64,6 +66,9 @@ bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_s
  * "token" or "target", `place` its number in the micro-batch. */
 int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,
                       int64_t index, int64_t limit);
+/** That for the first of a loss's targets, one per token, that is neither below `classes` nor
+ * ignored; WEIR_OK without one. */
+int weir__check_targets(const struct weir__op_call *call, const int64_t *target, int64_t classes);
 /** The mean over `weight` of a sum; 0 where the whole mini-batch weighs nothing. */
 double weir__weighted(double sum, double weight);
 /** The smallest `word >> 8` that dropout keeps: keep is (word >> 8) >= this. */

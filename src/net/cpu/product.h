@@ -7,6 +7,7 @@
 #define WEIR_PRODUCT_H
 
 #include "net/cpu/panel.h"
+#include "net/kernel.h"
 
 /** c (rows, columns) = a (rows, depth) * b: activations with weights, which are exact and rounded
  * to what a `number` has, or the gradient of weights: activations with activations. */
@@ -15,16 +16,28 @@ struct weir__matrix_product {
     int64_t a_row, a_step;
     const void *b; /**< (depth, columns); weights are floats, or bf16 where b_is_bf16, and
                         numbers where grad_weight */
+    int64_t b_row; /**< from one of b's rows to the next, as it is stored */
     bool b_is_bf16;
     bool flipped;        /**< b is (columns, depth) */
-    void *c;             /**< (rows, columns), contiguous; numbers, or floats where grad_weight */
+    void *c;             /**< (rows, columns); numbers, or floats where grad_weight or keeps_sums */
+    int64_t c_row;       /**< from one of c's rows to the next */
     const float *packed; /**< all of b as panels, in the order in which they are read; NULL: each is
                               packed when it is needed */
     const float *bias;   /**< (columns): what the chain begins with; NULL: with 0 */
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
     bool grad_weight;
+    bool keeps_sums; /**< c has the chains so far, of which not all of the depth is here */
 };
+
+/** One that an op of products is, by the shape: all but the operands. */
+struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shape);
+/** Floats of workspace for each member of the team, whatever of the depth, rows and columns there
+ * are, up to these. */
+int64_t VECTOR(product_floats)(const struct weir__matrix_product *most);
+/** Makes it, shared by the call's team, in the call's workspace. */
+void VECTOR(make_product)(const struct weir__op_call *call,
+                          const struct weir__matrix_product *product);
 
 enum {
     WEIR__PRODUCT_STEPS = 256, /**< most of a panel's */

@@ -11,6 +11,7 @@
 #include "net/kernel.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 VECTOR_INLINE int64_t token_count(const struct weir__op_call *call) {
     return call->shape->rows * call->shape->tokens;
@@ -61,6 +62,29 @@ VECTOR_INLINE float row_exponentials(const void *x, const size_t each, float lar
         even += v_select(v_lane_numbers() < (int32_t)count, p, v_all(0));
     }
     return v_sum(even + odd);
+}
+
+/** The loss of a token whose logits have that largest and that total. */
+VECTOR_INLINE double row_loss(const number *logits, int64_t target, float largest, float total) {
+    double logit = (double)v_load_one(logits + target);
+    return (double)v_log(v_all(total))[0] + ((double)largest - logit);
+}
+
+/** Its gradient times `share`, for `count` neighbours of the logits, in their place, too. `own` is
+ * the target counted from the first of them, which it may not be among. */
+VECTOR_INLINE void row_loss_grad(number *to, const number *logits, int64_t count, int64_t own,
+                                 float largest, float total, float share) {
+    float factor = share / total, mine = 0;
+    bool has_own = own >= 0 && own < count;
+    if (has_own) mine = v_load_one(logits + own) - largest;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        v_store(to + i, v_exp(v_load(logits + i) - largest) * factor);
+    if (i < count)
+        v_store_some(to + i, v_exp(v_load_some(logits + i, count - i) - largest) * factor,
+                     count - i);
+    /* Made anew: p / weight - 1 / weight would cancel what is already rounded. */
+    if (has_own) v_store_one(to + own, (v_exp(v_all(mine))[0] / total - 1) * share);
 }
 
 /** The sum of a * b. */

@@ -14,6 +14,14 @@ int weir__index_error(const struct weir__op_call *call, const char *what, int64_
                       (long long)place, (long long)index, (long long)limit);
 }
 
+int weir__check_targets(const struct weir__op_call *call, const int64_t *target, int64_t classes) {
+    const struct weir__op_shape *shape = call->shape;
+    for (int64_t m = 0; m < shape->rows * shape->tokens; m++)
+        if (target[m] != shape->ignore_index && (target[m] < 0 || target[m] >= classes))
+            return weir__index_error(call, "target", m, target[m], classes);
+    return WEIR_OK;
+}
+
 int weir__check_batch(const struct weir__op_call *call) {
     assert(call->shape->rows >= 1 && call->shape->tokens >= 1);
     if (call->shape->rows * call->shape->tokens > 1) return WEIR_OK;

@@ -15,18 +15,46 @@ extern const struct weir__flat_calls VECTOR_F32(flat_f32);
 int VECTOR(linear)(const struct weir__op_call *call);
 int VECTOR(linear_grad_input)(const struct weir__op_call *call);
 int VECTOR(linear_grad_weight)(const struct weir__op_call *call);
-int VECTOR(measure_linear)(const struct weir__op_shape *shape, size_t *workspace);
-int VECTOR(measure_linear_grad_input)(const struct weir__op_shape *shape, size_t *workspace);
-int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(measure_product)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes);
 int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed);
-/** A row of a table for a product by weights, which are kept packed. */
-#define WEIR__PRODUCT_ROW(name)                                                                    \
-    {                                                                                              \
-        .measure = VECTOR(measure_##name), .run = VECTOR(name),                                    \
-        .measure_pack = VECTOR(measure_pack_linear), .pack = VECTOR(pack_linear),                  \
-        .packs_itself = true, .library = "vector"                                                  \
-    }
+int VECTOR(pack_linear_grad_input)(const struct weir__op_call *call, void *packed);
+
+/* vector_linear_loss.c: a product's loss, slice by slice */
+int VECTOR(linear_cross_entropy)(const struct weir__op_call *call);
+int VECTOR(linear_cross_entropy_grad)(const struct weir__op_call *call);
+int VECTOR(measure_linear_cross_entropy)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape,
+                                              size_t *workspace);
+
+/** Rows of a table: products, by weights that are kept packed but for their gradient's, and what is
+ * made of them. */
+#define WEIR__PRODUCT_ROWS                                                                         \
+    [WEIR__OP_linear] = {.measure = VECTOR(measure_product),                                       \
+                         .run = VECTOR(linear),                                                    \
+                         .measure_pack = VECTOR(measure_pack_linear),                              \
+                         .pack = VECTOR(pack_linear),                                              \
+                         .packs_itself = true,                                                     \
+                         .library = "vector"},                                                     \
+    [WEIR__OP_linear_grad_input] = {.measure = VECTOR(measure_product),                            \
+                                    .run = VECTOR(linear_grad_input),                              \
+                                    .measure_pack = VECTOR(measure_pack_linear),                   \
+                                    .pack = VECTOR(pack_linear_grad_input),                        \
+                                    .packs_itself = true,                                          \
+                                    .library = "vector"},                                          \
+    [WEIR__OP_linear_grad_weight] = {.measure = VECTOR(measure_product),                           \
+                                     .run = VECTOR(linear_grad_weight),                            \
+                                     .library = "vector"},                                         \
+    [WEIR__OP_linear_cross_entropy] = {.measure = VECTOR(measure_linear_cross_entropy),            \
+                                       .run = VECTOR(linear_cross_entropy),                        \
+                                       .measure_pack = VECTOR(measure_pack_linear),                \
+                                       .pack = VECTOR(pack_linear),                                \
+                                       .shares_pack = true,                                        \
+                                       .packs_itself = true,                                       \
+                                       .library = "vector"},                                       \
+    [WEIR__OP_linear_cross_entropy_grad] = {.measure = VECTOR(measure_linear_cross_entropy_grad),  \
+                                            .run = VECTOR(linear_cross_entropy_grad),              \
+                                            .library = "vector"}
 
 /* vector_conv_call.c */
 int VECTOR(conv2d)(const struct weir__op_call *call);

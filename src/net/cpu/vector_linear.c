@@ -48,7 +48,7 @@ static int64_t up(int64_t count, int64_t unit) {
 
 /** Whether sums are narrowed when they are whole. */
 static bool narrows(const struct weir__matrix_product *product) {
-    return narrow && !product->grad_weight;
+    return narrow && !product->grad_weight && !product->keeps_sums;
 }
 
 /** Where sums wait in workspace: to be narrowed, or added after all parts of the depth. */
@@ -86,11 +86,9 @@ static int64_t lay_out(const struct weir__matrix_product *most, float *memory,
     return sums + up(least(most->rows, summed_rows(most)), WEIR__TILE_ROWS) * columns;
 }
 
-static int measure_product(const struct weir__matrix_product *product, uint32_t threads,
-                           size_t *workspace) {
-    assert(product->rows >= 0 && product->depth >= 0 && threads > 0);
-    size_t each = (size_t)lay_out(product, NULL, NULL) * sizeof(float);
-    return weir__multiply(each, threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+int64_t VECTOR(product_floats)(const struct weir__matrix_product *most) {
+    assert(most->rows >= 0 && most->depth >= 0);
+    return lay_out(most, NULL, NULL);
 }
 
 /* ---- panels ---- */
@@ -111,8 +109,8 @@ static void take_panel(const struct weir__matrix_product *product, int64_t j, in
         assert(j % WEIR__TILE_COLUMNS == 0);
         panel->b = product->packed + packed_before(product, first) + j * panel->depth;
     } else if (panel->columns == WEIR__TILE_COLUMNS && VECTOR(reads_in_place)(product)) {
-        panel->b = (const float *)product->b + first * product->columns + j;
-        panel->b_row = product->columns;
+        panel->b = (const float *)product->b + first * product->b_row + j;
+        panel->b_row = product->b_row;
     } else {
         VECTOR(pack_panel)(product, j, first, panel, to);
         panel->b = to;
@@ -220,7 +218,7 @@ static void deliver_sums(const struct weir__matrix_product *product,
                          const struct product_block *block, const float *sums) {
     assert(block->row + block->rows <= product->rows);
     for (int64_t r = 0; r < block->rows; r++, sums += block->columns) {
-        const int64_t at = (block->row + r) * product->columns + block->column;
+        const int64_t at = (block->row + r) * product->c_row + block->column;
         if (narrows(product))
             narrow_row((number *)product->c + at, sums, block->columns);
         else
@@ -247,8 +245,8 @@ static void multiply_block(const struct weir__matrix_product *product,
     struct weir__panel panel = {.c = areas->sums, .c_row = block->columns, .mode = product->mode};
     if (summing && panel.mode == WEIR__PANEL_ADD) panel.mode = WEIR__PANEL_SET;
     if (!summing) {
-        panel.c = (float *)product->c + block->row * product->columns + block->column;
-        panel.c_row = product->columns;
+        panel.c = (float *)product->c + block->row * product->c_row + block->column;
+        panel.c_row = product->c_row;
     }
     if (product->bias != NULL) begin_with_bias(product->bias + block->column, block, &panel);
     for (int64_t k = 0; k < product->depth; k += DEPTH_AT_ONCE) {
@@ -316,21 +314,23 @@ static int64_t cut_blocks(struct sharing *sharing, uint32_t threads) {
     }
 }
 
-static int multiply(const struct weir__op_call *call, const struct weir__matrix_product *product) {
+void VECTOR(make_product)(const struct weir__op_call *call,
+                          const struct weir__matrix_product *product) {
     struct sharing sharing = {.product = product, .workspace = call->workspace};
-    if (product->rows == 0 || product->columns == 0) return WEIR_OK;
+    if (product->rows == 0 || product->columns == 0) return;
     weir__share(call, cut_blocks(&sharing, call->shape->threads), work_of(product), multiply_part,
                 &sharing);
-    return WEIR_OK;
 }
 
 /* ---- the ops ---- */
 
 static struct weir__matrix_product forward_of(const struct weir__op_shape *shape) {
     return (struct weir__matrix_product){.b_is_bf16 = shape->stored == WEIR_BF16,
+                                         .b_row = shape->weight_in_out ? shape->out : shape->in,
                                          .a_row = shape->in,
                                          .a_step = 1,
                                          .flipped = !shape->weight_in_out,
+                                         .c_row = shape->out,
                                          .rows = shape->rows * shape->tokens,
                                          .depth = shape->in,
                                          .columns = shape->out,
@@ -338,9 +338,43 @@ static struct weir__matrix_product forward_of(const struct weir__op_shape *shape
                                              shape->has_bias ? WEIR__PANEL_CHAIN : WEIR__PANEL_SET};
 }
 
-int VECTOR(measure_linear)(const struct weir__op_shape *shape, size_t *workspace) {
-    const struct weir__matrix_product product = forward_of(shape);
-    return measure_product(&product, shape->threads, workspace);
+static struct weir__matrix_product grad_input_of(const struct weir__op_shape *shape) {
+    return (struct weir__matrix_product){.b_is_bf16 = shape->stored == WEIR_BF16,
+                                         .b_row = shape->weight_in_out ? shape->out : shape->in,
+                                         .a_row = shape->out,
+                                         .a_step = 1,
+                                         .flipped = shape->weight_in_out,
+                                         .c_row = shape->in,
+                                         .rows = shape->rows * shape->tokens,
+                                         .depth = shape->out,
+                                         .columns = shape->in,
+                                         .mode = WEIR__PANEL_SET};
+}
+
+static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *shape) {
+    bool flip = shape->weight_in_out;
+    return (struct weir__matrix_product){.b_row = flip ? shape->out : shape->in,
+                                         .a_row = 1,
+                                         .a_step = flip ? shape->in : shape->out,
+                                         .c_row = flip ? shape->out : shape->in,
+                                         .rows = flip ? shape->in : shape->out,
+                                         .depth = shape->rows * shape->tokens,
+                                         .columns = flip ? shape->out : shape->in,
+                                         .mode = WEIR__PANEL_ADD,
+                                         .grad_weight = true};
+}
+
+struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shape) {
+    if (shape->op == WEIR__OP_linear_grad_input) return grad_input_of(shape);
+    if (shape->op == WEIR__OP_linear_grad_weight) return grad_weight_of(shape);
+    assert(shape->op == WEIR__OP_linear || shape->op == WEIR__OP_linear_cross_entropy);
+    return forward_of(shape);
+}
+
+int VECTOR(measure_product)(const struct weir__op_shape *shape, size_t *workspace) {
+    const struct weir__matrix_product product = VECTOR(product_of)(shape);
+    size_t each = (size_t)VECTOR(product_floats)(&product) * sizeof(float);
+    return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
 /* The chain begins with the bias, which costs nothing more than beginning with 0. */
@@ -351,23 +385,8 @@ int VECTOR(linear)(const struct weir__op_call *call) {
     product.packed = call->packed;
     product.bias = call->shape->has_bias ? call->in[2] : NULL;
     product.c = call->out[0];
-    return multiply(call, &product);
-}
-
-static struct weir__matrix_product grad_input_of(const struct weir__op_shape *shape) {
-    return (struct weir__matrix_product){.b_is_bf16 = shape->stored == WEIR_BF16,
-                                         .a_row = shape->out,
-                                         .a_step = 1,
-                                         .flipped = shape->weight_in_out,
-                                         .rows = shape->rows * shape->tokens,
-                                         .depth = shape->out,
-                                         .columns = shape->in,
-                                         .mode = WEIR__PANEL_SET};
-}
-
-int VECTOR(measure_linear_grad_input)(const struct weir__op_shape *shape, size_t *workspace) {
-    const struct weir__matrix_product product = grad_input_of(shape);
-    return measure_product(&product, shape->threads, workspace);
+    VECTOR(make_product)(call, &product);
+    return WEIR_OK;
 }
 
 int VECTOR(linear_grad_input)(const struct weir__op_call *call) {
@@ -376,48 +395,8 @@ int VECTOR(linear_grad_input)(const struct weir__op_call *call) {
     product.b = call->in[1];
     product.packed = call->packed;
     product.c = call->out[0];
-    return multiply(call, &product);
-}
-
-static struct weir__matrix_product weights_of(const struct weir__op_shape *shape) {
-    return shape->op == WEIR__OP_linear ? forward_of(shape) : grad_input_of(shape);
-}
-
-/* None where each call reads them where they lie. */
-int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes) {
-    assert(shape->op == WEIR__OP_linear || shape->op == WEIR__OP_linear_grad_input);
-    struct weir__matrix_product product = weights_of(shape);
-    product.rows = shape->rows_max * shape->tokens;
-    bool whole = product.columns % WEIR__TILE_COLUMNS == 0;
-    int64_t floats =
-        whole && VECTOR(reads_in_place)(&product) ? 0 : packed_before(&product, product.depth);
-    return weir__multiply((size_t)floats, sizeof(float), bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
-}
-
-int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
-    struct weir__matrix_product product = weights_of(call->shape);
-    struct panel_packing packing = {&product, packed};
-    assert(packed != NULL);
-    product.b = call->in[1];
-    double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
-    weir__share(call, count_of(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
+    VECTOR(make_product)(call, &product);
     return WEIR_OK;
-}
-
-static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *shape) {
-    bool flip = shape->weight_in_out;
-    return (struct weir__matrix_product){.a_row = 1,
-                                         .a_step = flip ? shape->in : shape->out,
-                                         .rows = flip ? shape->in : shape->out,
-                                         .depth = shape->rows * shape->tokens,
-                                         .columns = flip ? shape->out : shape->in,
-                                         .mode = WEIR__PANEL_ADD,
-                                         .grad_weight = true};
-}
-
-int VECTOR(measure_linear_grad_weight)(const struct weir__op_shape *shape, size_t *workspace) {
-    const struct weir__matrix_product product = grad_weight_of(shape);
-    return measure_product(&product, shape->threads, workspace);
 }
 
 int VECTOR(linear_grad_weight)(const struct weir__op_call *call) {
@@ -427,5 +406,37 @@ int VECTOR(linear_grad_weight)(const struct weir__op_call *call) {
     product.b = call->in[flip ? 1 : 0];
     product.c = call->out[0];
     if (call->overwrite) product.mode = WEIR__PANEL_SET;
-    return multiply(call, &product);
+    VECTOR(make_product)(call, &product);
+    return WEIR_OK;
+}
+
+/* ---- packed weights ---- */
+
+/* None where each call reads them where they lie. */
+int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes) {
+    assert(shape->op != WEIR__OP_linear_grad_weight);
+    struct weir__matrix_product product = VECTOR(product_of)(shape);
+    product.rows = shape->rows_max * shape->tokens;
+    bool whole = product.columns % WEIR__TILE_COLUMNS == 0;
+    int64_t floats =
+        whole && VECTOR(reads_in_place)(&product) ? 0 : packed_before(&product, product.depth);
+    return weir__multiply((size_t)floats, sizeof(float), bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+static int pack(const struct weir__op_call *call, struct weir__matrix_product product,
+                void *packed) {
+    struct panel_packing packing = {&product, packed};
+    assert(packed != NULL);
+    product.b = call->in[1];
+    double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
+    weir__share(call, count_of(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
+    return WEIR_OK;
+}
+
+int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
+    return pack(call, forward_of(call->shape), packed);
+}
+
+int VECTOR(pack_linear_grad_input)(const struct weir__op_call *call, void *packed) {
+    return pack(call, grad_input_of(call->shape), packed);
 }

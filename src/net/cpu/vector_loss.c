@@ -43,8 +43,6 @@ int VECTOR(softmax_grad)(const struct weir__op_call *call) {
 
 /** Tokens of a part. */
 enum { PART_TOKENS = 16 };
-/** What an exponential takes, in multiply-adds. */
-static const double EXPONENTIAL = 16;
 
 static void total_part(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
@@ -66,16 +64,14 @@ int VECTOR(cross_entropy)(const struct weir__op_call *call) {
     const float *largests = call->out[1], *totals = call->out[2];
     int64_t width = shape->width, count = shape->rows * shape->tokens;
     double sum = 0;
-    for (int64_t m = 0; m < count; m++)
-        if (target[m] != shape->ignore_index && (target[m] < 0 || target[m] >= width))
-            return weir__index_error(call, "target", m, target[m], width);
+    int status = weir__check_targets(call, target, width);
+    if (status != WEIR_OK) return status;
     weir__share(call, (count + PART_TOKENS - 1) / PART_TOKENS,
-                EXPONENTIAL * (double)count * (double)width, total_part, (void *)(uintptr_t)call);
-    for (int64_t m = 0; m < count; m++, logits += width) {
-        if (target[m] == shape->ignore_index) continue;
-        double logit = (double)v_load_one(logits + target[m]);
-        sum += (double)v_log(v_all(totals[m]))[0] + ((double)largests[m] - logit);
-    }
+                WEIR__SHARED_EXPONENTIAL * (double)count * (double)width, total_part,
+                (void *)(uintptr_t)call);
+    for (int64_t m = 0; m < count; m++, logits += width)
+        if (target[m] != shape->ignore_index)
+            sum += row_loss(logits, target[m], largests[m], totals[m]);
     *(double *)call->out[0] = weir__weighted(sum, call->loss_weight);
     return WEIR_OK;
 }
@@ -89,20 +85,10 @@ int VECTOR(cross_entropy_grad)(const struct weir__op_call *call) {
     int64_t width = shape->width, count = shape->rows * shape->tokens;
     float share = (float)(1 / call->loss_weight);
     for (int64_t m = 0; m < count; m++, logits += width, dlogits += width) {
-        if (target[m] == shape->ignore_index) {
+        if (target[m] == shape->ignore_index)
             memset(dlogits, 0, (size_t)width * sizeof(number));
-            continue;
-        }
-        float largest = largests[m], factor = share / totals[m];
-        int64_t i = 0;
-        for (; i + LANES <= width; i += LANES)
-            v_store(dlogits + i, v_exp(v_load(logits + i) - largest) * factor);
-        if (i < width)
-            v_store_some(dlogits + i, v_exp(v_load_some(logits + i, width - i) - largest) * factor,
-                         width - i);
-        /* Made anew: p / weight - 1 / weight would cancel what is already rounded. */
-        float p = v_exp(v_all(v_load_one(logits + target[m]) - largest))[0] / totals[m];
-        v_store_one(dlogits + target[m], (p - 1) * share);
+        else
+            row_loss_grad(dlogits, logits, width, target[m], largests[m], totals[m], share);
     }
     return WEIR_OK;
 }

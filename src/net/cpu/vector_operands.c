@@ -29,10 +29,10 @@ static void pack_bf16(const struct weir__matrix_product *product, int64_t j, int
                       const struct weir__panel *panel, float *to) {
     const struct weir__bf16 *b = product->b;
     if (product->flipped) VECTOR_BF16(panel_pack_rows)
-    (to, WEIR__TILE_COLUMNS, b + j * product->depth + first, product->depth, panel->columns,
+    (to, WEIR__TILE_COLUMNS, b + j * product->b_row + first, product->b_row, panel->columns,
      panel->depth, 1);
     else VECTOR_BF16(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
-                                 b + first * product->columns + j, product->columns, panel->columns,
+                                 b + first * product->b_row + j, product->b_row, panel->columns,
                                  panel->depth, 1);
 }
 
@@ -40,10 +40,10 @@ static void pack_weights(const struct weir__matrix_product *product, int64_t j, 
                          const struct weir__panel *panel, float *to) {
     const float *b = product->b;
     if (product->flipped) VECTOR_F32(panel_pack_rows)
-    (to, WEIR__TILE_COLUMNS, b + j * product->depth + first, product->depth, panel->columns,
+    (to, WEIR__TILE_COLUMNS, b + j * product->b_row + first, product->b_row, panel->columns,
      panel->depth, 1);
     else VECTOR_F32(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
-                                b + first * product->columns + j, product->columns, panel->columns,
+                                b + first * product->b_row + j, product->b_row, panel->columns,
                                 panel->depth, 1);
     if (narrow) round_all(to, panel->depth * WEIR__TILE_COLUMNS);
 }
@@ -61,7 +61,7 @@ void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, i
     }
     VECTOR(panel_pack)
     (to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
-     (const number *)product->b + first * product->columns + j, product->columns, panel->columns,
+     (const number *)product->b + first * product->b_row + j, product->b_row, panel->columns,
      panel->depth, 1);
 }
 

@@ -117,14 +117,14 @@ void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, i
     const number *numbers = product->b;
     const bool are_numbers = product->grad_weight || product->b_is_bf16;
     if (are_numbers && !product->flipped)
-        pack_numbers(to, numbers + first * product->columns + j, product->columns, columns, depth);
+        pack_numbers(to, numbers + first * product->b_row + j, product->b_row, columns, depth);
     else if (!product->flipped)
-        pack_weights(to, weights + first * product->columns + j, product->columns, columns, depth);
+        pack_weights(to, weights + first * product->b_row + j, product->b_row, columns, depth);
     for (int64_t i = 0; are_numbers && product->flipped && i < WEIR__TILE_COLUMNS; i += LANES)
-        pack_number_rows(to + i, numbers + (j + i) * product->depth + first, product->depth,
+        pack_number_rows(to + i, numbers + (j + i) * product->b_row + first, product->b_row,
                          columns - i, depth);
     for (int64_t i = 0; !are_numbers && product->flipped && i < WEIR__TILE_COLUMNS; i += LANES)
-        pack_weight_rows(to + i, weights + (j + i) * product->depth + first, product->depth,
+        pack_weight_rows(to + i, weights + (j + i) * product->b_row + first, product->b_row,
                          columns - i, depth);
 }
 

@@ -5,14 +5,7 @@
 
 extern const struct weir__level weir__v4_level;
 
-#define ROW(name)                                                                                  \
-    [WEIR__OP_##                                                                                   \
-        name] = {.measure = VECTOR(measure_##name), .run = VECTOR(name), .library = "vector"}
-
-static const struct weir__kernel products[] = {[WEIR__OP_linear] = WEIR__PRODUCT_ROW(linear),
-                                               [WEIR__OP_linear_grad_input] =
-                                                   WEIR__PRODUCT_ROW(linear_grad_input),
-                                               ROW(linear_grad_weight)};
+static const struct weir__kernel products[] = {WEIR__PRODUCT_ROWS};
 
 static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
     assert((unsigned)op < WEIR__OP_COUNT);

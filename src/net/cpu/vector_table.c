@@ -28,9 +28,7 @@
                          .library = "vector"}
 
 const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
-    [WEIR__OP_linear] = WEIR__PRODUCT_ROW(linear),
-    [WEIR__OP_linear_grad_input] = WEIR__PRODUCT_ROW(linear_grad_input),
-    ROW_MEASURED(linear_grad_weight),
+    WEIR__PRODUCT_ROWS,
     ROW_CONVOLUTION(conv2d),
     ROW_CONVOLUTION(conv2d_grad_input),
     ROW_MEASURED(conv2d_grad_weight),

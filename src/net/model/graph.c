@@ -102,3 +102,10 @@ struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_cod
     graph->nodes[graph->node_count++] = node;
     return node;
 }
+
+struct weir__node *weir__graph_head(const struct weir__graph *graph) {
+    const struct weir__node *loss = graph->loss == NULL ? NULL : graph->loss->producer;
+    if (loss == NULL || loss->op != WEIR__OP_linear_cross_entropy) return NULL;
+    assert(graph->output->producer != NULL && graph->output->producer->op == WEIR__OP_linear);
+    return graph->output->producer;
+}

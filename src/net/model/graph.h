@@ -98,6 +98,9 @@ struct weir__graph {
     bool fuses_sums;        /**< as the stage's back end (net/backend.h) */
     bool by_tokens;         /**< rows are tokens of sequences, whose keys and values are kept */
     bool fuses_batch_norms; /**< the back end has batch_norm_act */
+    int64_t rows_max;       /**< of a micro-batch; 0: not known, or the back end takes no slices of
+                                 logits: these are held as a whole then */
+    int64_t logits_most;    /**< numbers of a micro-batch's logits that are; 0: the default */
     bool layered; /**< slices take every layer's gradient of its input for a border's, so that the
                        input part and the weight part can be told apart layer by layer */
 };
@@ -141,6 +144,10 @@ struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value
  * and up to four results; NULL without memory. */
 struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_code op,
                                     uint32_t layer, uint32_t in_count);
+
+/** The product that makes the output alone, where the loss makes its logits itself: it has to run
+ * only where the output is asked for. NULL: there is no such loss. */
+struct weir__node *weir__graph_head(const struct weir__graph *graph);
 
 /** Puts fused nodes where their parts stood; before differentiation. The same bits, fewer passes
  * over memory. Returns how many nodes it removed. */

@@ -44,6 +44,39 @@ static double cross_entropy_cost(const struct weir__node *node) {
     return 4.0 * (double)node->shape.tokens * (double)node->shape.width;
 }
 
+/* ---- with its product, which fusion alone emits ---- */
+
+/** One node makes all gradients, so that where a backward is whole the logits are made anew once.
+ */
+static void linear_cross_entropy_gradient(struct weir_builder *builder,
+                                          const struct weir__node *node, struct weir_value *dy) {
+    assert(dy == NULL && node->shape.width == node->shape.out);
+    struct weir_value *x = node->in[0], *weight = node->in[1];
+    struct weir_value *bias = node->shape.has_bias ? node->in[3] : NULL;
+    if (!weir__wants_grad(x)) return; /* nor does the weight, then */
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, linear_cross_entropy_grad, node, x, weight,
+                                              node->in[2], node->out[1], node->out[2], bias);
+    if (grad == NULL) return;
+    grad->shape.learns = weir__wants_grad(weight);
+    weir__contribute(builder, x, weir__output_like(builder, grad, x));
+    if (!grad->shape.learns) return;
+    weir__output_accumulator(builder, grad, weight);
+    if (bias != NULL) weir__output_accumulator(builder, grad, bias);
+}
+
+static double head_cost(const struct weir__node *node) {
+    const struct weir__op_shape *shape = &node->shape;
+    return 2.0 * (double)shape->tokens * (double)shape->in * (double)shape->out;
+}
+
+static double linear_cross_entropy_cost(const struct weir__node *node) {
+    return head_cost(node) + cross_entropy_cost(node);
+}
+
+static double linear_cross_entropy_grad_cost(const struct weir__node *node) {
+    return (node->shape.learns ? 3 : 2) * head_cost(node) + cross_entropy_cost(node);
+}
+
 /** A loss on elements: the target is like the output. */
 static struct weir_value *elementwise(struct weir_builder *builder, enum weir__op_code op,
                                       const char *name, struct weir_value *output,
@@ -101,6 +134,10 @@ static double mse_cost(const struct weir__node *node) {
 
 const struct weir__op_rule weir__rule_cross_entropy = {.gradient = cross_entropy_gradient,
                                                        .cost = cross_entropy_cost};
+const struct weir__op_rule weir__rule_linear_cross_entropy = {
+    .gradient = linear_cross_entropy_gradient, .cost = linear_cross_entropy_cost};
+const struct weir__op_rule weir__rule_linear_cross_entropy_grad = {
+    .cost = linear_cross_entropy_grad_cost};
 const struct weir__op_rule weir__rule_mse = {.gradient = mse_gradient, .cost = mse_cost};
 const struct weir__op_rule weir__rule_bce_with_logits = {.gradient = bce_gradient,
                                                          .cost = bce_cost};

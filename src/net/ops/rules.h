@@ -30,6 +30,8 @@ extern const struct weir__op_rule weir__rule_add;
 extern const struct weir__op_rule weir__rule_multiply;
 extern const struct weir__op_rule weir__rule_narrow;
 extern const struct weir__op_rule weir__rule_cross_entropy;
+extern const struct weir__op_rule weir__rule_linear_cross_entropy;
+extern const struct weir__op_rule weir__rule_linear_cross_entropy_grad;
 extern const struct weir__op_rule weir__rule_mse;
 extern const struct weir__op_rule weir__rule_bce_with_logits;
 extern const struct weir__op_rule weir__rule_softmax;

@@ -249,6 +249,7 @@ static int make_net(struct measuring *m, const struct weir_model *model,
     net.seed = given->seed;
     net.reference = given->reference;
     net.level = given->level;
+    net.logits_most = given->logits_most;
     net.optimizer.kind = WEIR_OPTIMIZER_NONE;
     int status = weir__net_new_layered(model, &net, faults, &m->net);
     if (status != WEIR_OK) return status;
@@ -419,6 +420,7 @@ static void visit_calls(struct measuring *m, enum weir__program_kind kind) {
     uint32_t count = m->times[kind].runs > 0 ? slices->node_counts[kind] : 0;
     assert(count <= m->times[kind].calls);
     for (uint32_t i = 0; i < count; i++) {
+        if (slices->to_output[slices->nodes[kind][i]]) continue; /* nobody asks for that */
         struct weir__profile_call call = {.kind = kind,
                                           .node = slices->graph->nodes[slices->nodes[kind][i]],
                                           .rows = m->profile->shown.rows,

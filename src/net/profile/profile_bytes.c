@@ -219,6 +219,7 @@ static int fill_alone(struct graphs *graphs, const struct weir_net_options *opti
     if (status != WEIR_OK) return status;
     if ((status = rounded(stage->graph.output, graphs->rows, &layer->border)) != WEIR_OK)
         return status;
+    if (weir__graph_head(&stage->graph) != NULL) layer->border = 0; /* only who asks has it */
     layer->no_backward = stage->no_backward;
     graphs->profile->kernels[index] = count_live(graphs->slices.graph, index);
     if (stage->graph.output->requires_grad && index + 1 < graphs->layers)
@@ -266,6 +267,7 @@ static void fill_seconds(const struct graphs *graphs, enum weir__program_kind ki
     for (uint32_t i = 0; runs(graphs, kind) && i < slices->node_counts[kind]; i++) {
         const struct weir__node *node = slices->graph->nodes[slices->nodes[kind][i]];
         struct weir_layer_cost *layer = layer_of(graphs, node->layer);
+        if (slices->to_output[node->id] && kind != WEIR__PROGRAM_INFER) continue;
         double seconds =
             weir__roofs_seconds(roofs, node, graphs->rows, graphs->profile->shown.threads);
         *weir__profile_share(layer, kind) += seconds;
@@ -287,6 +289,8 @@ static int compile(struct graphs *graphs, const struct weir_model *model,
                                             .balance = &graphs->layers,
                                             .stage_count = 1,
                                             .layered = true,
+                                            .rows_max = graphs->rows,
+                                            .logits_most = options->logits_most,
                                             .backends = backends,
                                             .infer_only = options->pipe.infer_only};
     int status = weir__net_weights_open(&graphs->weights, options, faults);
@@ -354,7 +358,8 @@ struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph
             (ranges.input == 1 || node->shape.table < ranges.input))
             ranges.input = node->shape.table;
         if (node->op == WEIR__OP_embedding && of_input) ranges.packed |= node->shape.packed;
-        if (node->op == WEIR__OP_cross_entropy) ranges.target = node->shape.width;
+        if (node->op == WEIR__OP_cross_entropy || node->op == WEIR__OP_linear_cross_entropy)
+            ranges.target = node->shape.width;
     }
     return ranges;
 }

@@ -130,6 +130,8 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
         .input_grads = options->input_grads,
         .sequences = options->sequences,
         .layered = net->layered,
+        .rows_max = net->rows_max,
+        .logits_most = options->logits_most,
         .backends = net->backends,
         .mapping = net->weights.archive == NULL ? NULL : &net->weights.mapping};
     return weir__network_init(&net->network, net->allocator, net->model, &compile, faults);

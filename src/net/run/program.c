@@ -33,6 +33,8 @@ static int take_lasting(const struct weir__program_run *run, const struct weir__
     int status = node->kernel->pack(call, memory);
     if (status != WEIR_OK) return status;
     lasting->packed_of = weights;
+    bool whole = lasting->owner != NULL && lasting->owner->bytes == lasting->bytes;
+    if (whole) lasting->owner->packed_of = weights;
     return WEIR_OK;
 }
 

@@ -197,6 +197,12 @@ static int64_t output_first(const struct weir__net_stage *stage, const struct we
     return first < task->rows ? first : task->rows;
 }
 
+/** Nor are an output's rows wanted from `first` on that have no memory. */
+static bool is_wanted(const struct weir__net_stage *stage, const struct weir_task *task,
+                      int64_t first) {
+    return first < task->rows && stage->bases[WEIR__BASE_OUTPUT] != 0;
+}
+
 static int run(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
     const struct weir__instance *instance = find_instance(stage, task->rows);
@@ -216,7 +222,7 @@ static int run(void *context, const struct weir_task *task) {
     struct weir__program_run run = {.bases = stage->bases,
                                     .weights = step == NULL ? 0 : step->weights,
                                     .weights_given = step == NULL ? 0 : step->weights_given,
-                                    .output_wanted = first < task->rows,
+                                    .output_wanted = is_wanted(stage, task, first),
                                     .output_first = first,
                                     .stamps = stage->timing == NULL ? NULL : stage->timing->stamps,
                                     .events = stage->timing == NULL ? NULL : stage->timing->events,
@@ -497,6 +503,7 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
     description->context = stage;
     description->outputs = output;
     description->output_count = 1;
+    description->output_on_request = weir__graph_head(&compiled->graph) != NULL;
     description->skips = uses;
     description->skip_count = skips;
     description->inputs_kept = stage->slices.inputs_kept;

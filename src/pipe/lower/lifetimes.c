@@ -113,6 +113,18 @@ static bool make_areas(struct builder *b, uint32_t s, uint32_t i, uint32_t size)
     return views->areas != NULL;
 }
 
+/* Whether the caller's memory is not the worker's. */
+static bool is_apart(const struct builder *b, uint32_t worker) {
+    return weir__setup_device(b->setup, worker).memory != 0;
+}
+
+/* Whether the caller's memory is all that its outputs have. */
+static bool on_request(const struct builder *b, uint32_t s) {
+    bool last = s + 1 == b->setup->flow.stage_count;
+    return last && b->setup->stages[s].stage.output_on_request &&
+           !is_apart(b, weir__lifetimes_worker_of(b, s));
+}
+
 static bool make_stage(struct builder *b, uint32_t s) {
     assert(b->m > 0 && s < b->setup->flow.stage_count);
     struct weir__pool *pool = &b->prepared->pool;
@@ -131,7 +143,9 @@ static bool make_stage(struct builder *b, uint32_t s) {
         bool ragged =
             i + 1 == b->m && weir__lifetimes_rows_of(b, i) != weir__lifetimes_rows_of(b, 0);
         for (uint32_t k = 0; k < stage->output_count; k++) {
-            size_t bytes = tensor_bytes(&stage->outputs[k], weir__lifetimes_rows_of(b, i));
+            size_t bytes = on_request(b, s)
+                               ? 0
+                               : tensor_bytes(&stage->outputs[k], weir__lifetimes_rows_of(b, i));
             size_t at = (size_t)i * stage->output_count + k;
             b->outputs[s].blocks[at] = weir__memory_block(memory, WEIR__BLOCK_BORDERS,
                                                           weir__lifetimes_worker_of(b, s), bytes);
@@ -220,11 +234,6 @@ static bool must_copy(const struct builder *b, uint32_t from_worker, uint32_t to
     if (from_worker == to_worker) return false;
     return b->setup->options.link == WEIR_LINK_COPY ||
            !weir__setup_shares(b->setup, from_worker, to_worker, b->prepared->table->worker_count);
-}
-
-/* Whether the caller's memory is not the worker's. */
-static bool is_apart(const struct builder *b, uint32_t worker) {
-    return weir__setup_device(b->setup, worker).memory != 0;
 }
 
 static bool is_of_ranks(const struct builder *b, uint32_t worker, uint32_t from) {
