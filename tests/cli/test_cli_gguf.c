@@ -23,17 +23,6 @@ static struct cli_run run;
     ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "  \
     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64}"
 
-static const char *make_folder(const char *config, const char *family) {
-    const char *folder = test_temporary_directory();
-    EXPECT(cli_do(folder, "mkdir model"));
-    EXPECT(
-        cli_do(".", "cp tests/golden/tokenizers/%s.json %s/model/tokenizer.json", family, folder));
-    cli_write(folder, "model/config.json", config);
-    cli_run_in(folder, &run, "init --model model --out model/model.safetensors --seed 3");
-    EXPECT_EQ_INT(run.code, 0);
-    return folder;
-}
-
 /* ---- a reader ---- */
 
 struct reader {
@@ -158,7 +147,7 @@ static void check_f32(struct reader *r, struct weir__safetensors *file, const ch
 }
 
 static void test_a_file_has_the_model(void) {
-    const char *folder = make_folder(CONFIG("qwen2", "640", TIED), "qwen");
+    const char *folder = cli_make_model(CONFIG("qwen2", "640", TIED), "qwen");
     struct reader r;
     char path[512];
     size_t length;
@@ -205,7 +194,7 @@ static void test_a_file_has_the_model(void) {
 }
 
 static void test_llamas_heads_are_in_its_order(void) {
-    const char *folder = make_folder(CONFIG("llama", "620", LLAMA3), "smollm");
+    const char *folder = cli_make_model(CONFIG("llama", "620", LLAMA3), "smollm");
     struct reader r;
     struct found found;
     char path[512];
@@ -254,7 +243,7 @@ static void check_block(const char *stored, const char *from) {
 }
 
 static void test_blocks_of_bytes_are_near_the_numbers(void) {
-    const char *folder = make_folder(CONFIG("qwen2", "640", TIED), "qwen");
+    const char *folder = cli_make_model(CONFIG("qwen2", "640", TIED), "qwen");
     struct reader r;
     struct found found;
     char path[512];
@@ -291,7 +280,7 @@ static void test_flags_that_are_missing_are_as_for_the_tokenizer(void) {
 }
 
 static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
-    const char *folder = make_folder(CONFIG("llama", "700", ""), "llama2");
+    const char *folder = cli_make_model(CONFIG("llama", "700", ""), "llama2");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "model/tokenizer.json: llama.cpp has no such pre_tokenizer");
     EXPECT(cli_do(folder, "test ! -e m.gguf && test ! -e m.gguf.partial"));
@@ -306,11 +295,11 @@ static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
         CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
         EXPECT_CONTAINS(run.output, "model/tokenizer.json: llama.cpp has no such pre_tokenizer");
     }
-    folder = make_folder(CONFIG("llama", "600", ""), "qwen");
+    folder = cli_make_model(CONFIG("llama", "600", ""), "qwen");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "the tokenizer has 608 tokens, the model's vocabulary 600");
-    folder =
-        make_folder(CONFIG("qwen3", "640", ", \"attention_bias\": true, \"head_dim\": 8"), "qwen");
+    folder = cli_make_model(CONFIG("qwen3", "640", ", \"attention_bias\": true, \"head_dim\": 8"),
+                            "qwen");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "llama.cpp has no qwen3 with such biases");
     folder = make_folder(CONFIG("qwen2", "640", LLAMA3), "qwen");

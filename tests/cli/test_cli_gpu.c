@@ -331,6 +331,54 @@ static void test_layers_are_measured_on_a_gpu(void) {
                    "the profile is of device 'cuda', not 'cpu and cuda': measure again");
 }
 
+enum { SLOWER = 1024 };
+
+/* All times, which alone are no whole numbers. */
+static void slow_down(json_t *value) {
+    const char *key;
+    json_t *part;
+    size_t i;
+    json_array_foreach(value, i, part) slow_down(part);
+    json_object_foreach(value, key, part) {
+        if (json_is_real(part) && strcmp(key, "spread") != 0)
+            json_real_set(part, json_real_value(part) * SLOWER);
+        slow_down(part);
+    }
+}
+
+/* What two workers, a GPU and a CPU, are busy for by the profile FOLDER/NAME. */
+static void simulate_both(const char *folder, const char *name, double busy[2]) {
+    static struct cli_run run;
+    char path[600];
+    cli_run_in(folder, &run,
+               "simulate --model gpt " CLI_MODEL " --batch 4 --chunks 2 --workers 2 "
+               "--device cuda,cpu --balance 1,3 --profile %s --json simulated",
+               name);
+    cli_code_at(__FILE__, __LINE__, &run, 0);
+    snprintf(path, sizeof path, "%s/simulated", folder);
+    json_t *root = cli_json(path), *workers = json_object_get(root, "workers");
+    for (size_t w = 0; w < 2; w++) busy[w] = cli_number(json_array_get(workers, w), "busy");
+    EXPECT(cli_number(root, "step") >= fmax(busy[0], busy[1]));
+    json_decref(root);
+}
+
+/* Each worker is given its own kind's times. */
+static void check_simulated(const char *folder) {
+    double busy[2] = {0}, slow[2] = {0};
+    char path[600];
+    snprintf(path, sizeof path, "%s/p", folder);
+    json_t *root = cli_json(path);
+    slow_down(json_object_get(root, "other"));
+    snprintf(path, sizeof path, "%s/slow", folder);
+    EXPECT(json_dump_file(root, path, 0) == 0);
+    json_decref(root);
+    simulate_both(folder, "p", busy);
+    simulate_both(folder, "slow", slow);
+    EXPECT(busy[0] > 0 && busy[1] > 0);
+    EXPECT_NEAR(slow[0], SLOWER * busy[0], 1e-9 * slow[0]);
+    EXPECT_NEAR(slow[1], busy[1], 0);
+}
+
 /* Both are measured, and balances, plans, searches and simulations go by both. */
 static void test_layers_are_measured_on_cpus_and_gpus(void) {
     struct cli_run run;
@@ -354,11 +402,7 @@ static void test_layers_are_measured_on_cpus_and_gpus(void) {
              folder);
     CHECK_CONTAINS(run.output, "balance by time: --balance ");
     CHECK_CONTAINS(run.output, "predicted step");
-    CLI_CODE(&run, 0,
-             "simulate --model gpt " CLI_MODEL
-             " --batch 4 --chunks 2 --workers 2 --device cuda,cpu "
-             "--balance-by time --profile %s/p",
-             folder);
+    check_simulated(folder);
     CLI_CODE(&run, 0,
              "plan " CLI_MODEL " --batch 4 --chunks 2 --workers 2 --device cuda,cpu --search "
              "--profile %s/p",

@@ -22,8 +22,9 @@
  * the library may round a weight's gradient (product.c). It is 3/4 D for the GPT of 3 heads, which
  * has more numbers for that to happen to, early ones too; and 2 D for attention on tensor cores,
  * which rounds probabilities too: our kernels' (the GPT of 4 heads, decoders) and a real GPU's
- * library (that of 3, which is the fake driver's library elsewhere). A kernel that rounds
- * otherwise, or twice, does not pass.
+ * library (that of 3, which is the fake driver's library elsewhere). CPUs round none: there
+ * it is 5/4 D for the decoder that sees all, and 3/4 D for the other one and both GPTs. A kernel
+ * that rounds otherwise, or twice, does not pass.
  */
 #include "engine/engine_gpu.h"
 #include "cuda/fake_gpu.h"
@@ -160,18 +161,19 @@ static const struct {
     const char *name;
     init_fn *init;
     double share, real_share; /* from the rounded reference: of D, on the fake driver, on a GPU */
+    double cpu_share;         /* on a CPU */
     double library;           /* on top */
     double flips;             /* on GPUs, on top of the share: of D, by ReLUs of few numbers */
-} models[] = {{"gpt", init_gpt, 0.75, 2, 0},
-              {"gpt of 4 heads", init_gpt_ours, 2, 2, 0},
-              {"unet", init_unet, 0x1p-3, 0x1p-3, 0x1p-8},
-              {"readers", init_readers, 0x1p-6, 0x1p-6, 0},
-              {"decoder", init_decoder, 2, 2, 0},
-              {"decoder with a window", init_decoder_window, 2, 2, 0},
-              {"layers of text", init_text_layers, 0x1p-6, 0x1p-6, 0},
-              {"layers of images", init_image_layers, 0x1p-6, 0x1p-6, 0x1p-8},
-              {"batch norms", init_batch_layers, 0x1p-6, 0x1p-6, 0x1p-8},
-              {"AmoebaNet's cells", init_cells, 0x1p-3, 0x1p-3, 0x1p-8, 0.25}};
+} models[] = {{"gpt", init_gpt, 0.75, 2, 0.75, 0},
+              {"gpt of 4 heads", init_gpt_ours, 2, 2, 0.75, 0},
+              {"unet", init_unet, 0x1p-3, 0x1p-3, 0x1p-3, 0x1p-8},
+              {"readers", init_readers, 0x1p-6, 0x1p-6, 0x1p-6, 0},
+              {"decoder", init_decoder, 2, 2, 1.25, 0},
+              {"decoder with a window", init_decoder_window, 2, 2, 0.75, 0},
+              {"layers of text", init_text_layers, 0x1p-6, 0x1p-6, 0x1p-6, 0},
+              {"layers of images", init_image_layers, 0x1p-6, 0x1p-6, 0x1p-6, 0x1p-8},
+              {"batch norms", init_batch_layers, 0x1p-6, 0x1p-6, 0x1p-6, 0x1p-8},
+              {"AmoebaNet's cells", init_cells, 0x1p-3, 0x1p-3, 0x1p-3, 0x1p-8, 0.25}};
 
 /* ---- distances ---- */
 
@@ -379,7 +381,9 @@ static void check_levels(const struct bench *bench) {
 static void test_bf16_on_cpus_is_within_what_its_storage_costs(void) {
     for (size_t m = 0; m < sizeof models / sizeof models[0] && !test_has_failed(); m++) {
         static struct bench bench;
-        if (bench_init(&bench, m, WEIR_BF16)) check_levels(&bench);
+        bool made = bench_init(&bench, m, WEIR_BF16);
+        bench.share = models[m].cpu_share;
+        if (made) check_levels(&bench);
         bench_clean_up(&bench);
     }
 }
