@@ -270,7 +270,7 @@ static void test_blocks_of_bytes_are_near_the_numbers(void) {
 
 /* As the tokenizer takes them, words are split and nothing is put before a text. */
 static void test_flags_that_are_missing_are_as_for_the_tokenizer(void) {
-    const char *folder = make_folder(CONFIG("llama", "700", ""), "gpt2");
+    const char *folder = cli_make_model(CONFIG("llama", "700", ""), "gpt2");
     CLI_CODE_IN(folder, &run, 0, "export --model model --format gguf --out m.gguf");
     CHECK(cli_do(folder, "grep -q '\"use_regex\": *true' model/tokenizer.json"));
     CHECK(cli_do(folder, "sed -i 's/, *\"use_regex\": *true//g' model/tokenizer.json && "
@@ -302,7 +302,7 @@ static void test_what_llama_cpp_would_read_otherwise_is_refused(void) {
                             "qwen");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "llama.cpp has no qwen3 with such biases");
-    folder = make_folder(CONFIG("qwen2", "640", LLAMA3), "qwen");
+    folder = cli_make_model(CONFIG("qwen2", "640", LLAMA3), "qwen");
     CLI_CODE_IN(folder, &run, 1, "export --model model --format gguf --out m.gguf");
     EXPECT_CONTAINS(run.output, "llama.cpp has no qwen2 with a rope_type of llama3");
     CLI_CODE_IN(folder, &run, 2, "export --model model --format hf --type q8_0 --out m");

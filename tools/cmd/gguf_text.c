@@ -178,6 +178,10 @@ static int find_begin(const struct gguf_words *w, uint32_t *begin) {
     status = text_encode(encoder, "0", 1, 0, &tokens);
     if (status != WEIR_OK) goto out;
     size_t plain = tokens.count;
+    if (plain == 0) {
+        status = refuse(w, "the text \"0\" has no token");
+        goto out;
+    }
     uint32_t last = tokens.ids[plain - 1];
     status = text_encode(encoder, "0", 1, TEXT_ADD_SPECIAL, &tokens);
     if (status != WEIR_OK || tokens.count == plain) goto out;
