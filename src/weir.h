@@ -118,7 +118,8 @@ struct weir_task {
     struct weir_stream *stream;
 
     const struct weir_view *inputs;         /**< border first, then pipe inputs entering here */
-    const struct weir_view *outputs;        /**< F and infer only; written */
+    const struct weir_view *outputs;        /**< F and infer only; written, but for those on request
+                                                 whose data is NULL */
     const struct weir_view *output_grads;   /**< backward only; data NULL reads as zero. For W the
                                                  data of what is not in weight_reads is gone */
     const struct weir_view *input_grads;    /**< backward only; written; NULL: not wanted */

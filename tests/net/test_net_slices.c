@@ -286,6 +286,18 @@ static void test_logits_are_sliced_where_they_are_large(void) {
     weir_model_destroy(few);
 }
 
+static void test_a_bound_below_0_is_refused(void) {
+    struct weir_model *model = classifier(3);
+    struct weir_net_options options = trial_options(1, 2, 1);
+    struct weir_faults faults = {.allocator = test_allocator()};
+    struct weir_net *net;
+    options.logits_most = -1;
+    EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), WEIR_ERR_CONFIG);
+    if (EXPECT_EQ_UINT(faults.kept, 1)) EXPECT_CONTAINS(faults.lines[0], "logits_most is -1");
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
 static void test_a_gpu_holds_all_logits(void) {
     struct weir_model *model = classifier(CLASSES);
     const struct weir__backend *backend = &weir__backend_cuda;
@@ -314,4 +326,4 @@ WEIR_TEST_SUITE(net_slices, TEST(slices_change_no_bit_of_a_decoder),
                 TEST(slices_change_no_bit_with_a_bias), TEST(losses_do_without_outputs),
                 TEST(a_wrong_target_is_told), TEST(no_more_than_a_slice_is_held),
                 TEST(logits_are_sliced_where_they_are_large), TEST(a_gpu_holds_all_logits),
-                TEST(what_learns_in_part_is_not_sliced))
+                TEST(a_bound_below_0_is_refused), TEST(what_learns_in_part_is_not_sliced))

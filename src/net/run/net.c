@@ -76,6 +76,11 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
                         "pipe with infer_only");
         status = WEIR_ERR_CONFIG;
     }
+    if (options->logits_most < 0) {
+        weir_faults_add(faults, "logits_most is %" PRId64 ": give a number from 0 on",
+                        options->logits_most);
+        status = WEIR_ERR_CONFIG;
+    }
     if (options->stages == 0 || options->stages > UINT16_MAX) {
         weir_faults_add(faults, "%u stages are not possible: use 1 to %u", options->stages,
                         model->layer_count > 0 ? model->layer_count : 1);
