@@ -75,7 +75,8 @@ struct weir_layer_costs {
     const double *rank_paces; /**< [rank_count]: how long a rank takes for what the layers' times
                                    are of, as a part of those; above 0 */
     /** The same layers on the next kind of worker, GPUs beside CPUs, say; NULL: there is none. It
-     * has as many layers. Skips and borders are the first list's. */
+     * has as many layers. Skips are the first list's; a border may be held on one kind alone, as a
+     * last layer's output is. */
     const struct weir_layer_costs *other;
 };
 

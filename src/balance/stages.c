@@ -102,12 +102,14 @@ static void add_copies(const struct weir_layer_costs *costs, struct weir_stage_c
     if (layer->copied_learns) stage->optimizer += costs->optimizer_arrays * layer->copied;
 }
 
-/** What the stage's end changes: nothing here reads its output again. */
+/** What the stage's end changes: its output is the border's, and nothing here reads it again. */
 static void close_stage(struct weir_stage_cost *stage, const struct weir_layer_cost *last) {
     double *again = &stage->seconds[WEIR_KIND_R];
     *again += last->recompute_last - last->seconds[WEIR_KIND_R];
     if (*again < 0) *again = 0; /* rounding */
     stage->saved -= last->saved_output;
+    stage->border = last->border;
+    stage->border_gradient = last->border_gradient;
 }
 
 /** Nobody wants a gradient of its input: there is no input part, and W does all. */
@@ -153,7 +155,6 @@ static void fill_stage(const struct stage_costs *costs, struct weir_stage_cost *
     assert(stage >= costs->list && stage < costs->list + costs->capacity);
     const struct weir_layer_costs *own = weir__costs_of(costs->layers, worker->kind);
     const struct weir_layer_cost *layers = own->layers;
-    const struct weir_layer_cost *border = &costs->layers->layers[first + count - 1];
     *stage =
         (struct weir_stage_cost){.layer_first = first, .layer_count = count, .no_backward = true};
     for (uint32_t i = first; i < first + count; i++) {
@@ -161,8 +162,6 @@ static void fill_stage(const struct stage_costs *costs, struct weir_stage_cost *
         add_copies(own, stage, &layers[i]);
     }
     close_stage(stage, &layers[first + count - 1]);
-    stage->border = border->border;
-    stage->border_gradient = border->border_gradient;
     if (!wants_gradient(costs, stage)) join_parts(stage);
     add_tasks(stage, own->task_seconds);
     slow_down(stage, weir__pace(worker));

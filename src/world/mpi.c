@@ -519,7 +519,8 @@ int weir_world_mpi(const struct weir_allocator *allocator, const struct weir_wor
     if (!sized || !are_times(options)) {
         weir_faults_add(faults,
                         "the world's options: a time-out of %g s, or of %g s at the start, or the "
-                        "member `size`, is not right: begin with WEIR_WORLD_OPTIONS_INIT",
+                        "member `size`, is not right: begin with WEIR_WORLD_OPTIONS_INIT, and give "
+                        "seconds above 0 (at the start 0, too) up to 1e9",
                         sized ? options->peer_timeout : 0.0, sized ? options->start_timeout : 0.0);
         return WEIR_ERR_ARGUMENT;
     }

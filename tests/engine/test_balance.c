@@ -451,6 +451,7 @@ static void test_a_stage_costs_what_it_does_on_its_worker(void) {
         for (int k = 0; k < WEIR_KIND_COUNT; k++) slower[i].seconds[k] *= 3;
         slower[i].saved *= 2;
     }
+    slower[5].border = 0; /* its output is nobody's */
     costs.other = &other;
     CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &stages));
     CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &alone));
@@ -462,6 +463,7 @@ static void test_a_stage_costs_what_it_does_on_its_worker(void) {
     EXPECT_EQ_BYTES(&stages->list[1], &alone->list[1], sizeof alone->list[1]);
     EXPECT_NEAR(stages->list[2].seconds[f], 3 * (alone->list[2].seconds[f] - task) + task, 0);
     EXPECT(stages->list[2].saved > alone->list[2].saved);
+    EXPECT(stages->list[2].border == 0 && alone->list[2].border > 0);
     CHECK_OK(weir_worker_weights(&costs, workers, 3, &by, weights));
     for (uint32_t i = 0; i < 6; i++) EXPECT_NEAR(weights[12 + i], 2 * weights[6 + i], 0);
     by.by = WEIR_BALANCE_BY_SIZE;

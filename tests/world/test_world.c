@@ -8,6 +8,7 @@
 #include "world/world.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,24 @@ static void test_the_library_beside_mpiexec_comes_first_past_links(void) {
     weir_faults_clean_up(&faults);
 }
 
+static void test_times_that_are_none_are_refused(void) {
+    static const struct {
+        double peer, start;
+    } times[] = {{0, 0},    {-1, 0}, {NAN, 0}, {INFINITY, 0},
+                 {1e10, 0}, {1, -1}, {1, NAN}, {1, 1e300}};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        struct weir_world_options options = WEIR_WORLD_OPTIONS_INIT;
+        struct weir_faults faults = WEIR_FAULTS_INIT;
+        struct weir_world world;
+        options.peer_timeout = times[i].peer;
+        options.start_timeout = times[i].start;
+        EXPECT_STATUS(weir_world_mpi(test_allocator(), &options, &faults, &world),
+                      WEIR_ERR_ARGUMENT);
+        EXPECT_FAULTS(&faults, "give seconds above 0");
+        weir_faults_clean_up(&faults);
+    }
+}
+
 static void test_where_none_is_found_every_place_is_named(void) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     if (dlopen("libmpi_abi.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != NULL)
@@ -182,5 +201,6 @@ static void test_without_memory_there_is_no_world(void) {
 WEIR_TEST_SUITE(world, TEST(launchers_are_known_by_their_variables),
                 TEST(a_process_of_no_launcher_is_alone_without_mpi),
                 TEST(the_library_beside_mpiexec_comes_first_past_links),
+                TEST(times_that_are_none_are_refused),
                 TEST(where_none_is_found_every_place_is_named),
                 TEST(a_library_that_is_none_is_refused), TEST(without_memory_there_is_no_world))

@@ -5,7 +5,6 @@
 #include "text/model_text.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

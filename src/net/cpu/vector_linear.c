@@ -21,6 +21,7 @@
  * call packs those of the block that it makes, which is a tenth of a GPT's step of 256 rows.
  */
 #include "net/cpu/product.h"
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
 #include <assert.h>
@@ -203,12 +204,6 @@ static void multiply_depth(const struct weir__matrix_product *product,
     }
 }
 
-static void narrow_row(number *to, const float *from, int64_t count) {
-    int64_t whole = count / LANES * LANES;
-    for (int64_t j = 0; j < whole; j += LANES) v_store(to + j, v_load(from + j));
-    v_store_some(to + whole, v_load_some(from + whole, count - whole), count - whole);
-}
-
 static void add_row(float *to, const float *from, int64_t count) {
     for (int64_t j = 0; j < count; j++) to[j] += from[j];
 }
@@ -220,7 +215,7 @@ static void deliver_sums(const struct weir__matrix_product *product,
     for (int64_t r = 0; r < block->rows; r++, sums += block->columns) {
         const int64_t at = (block->row + r) * product->c_row + block->column;
         if (narrows(product))
-            narrow_row((number *)product->c + at, sums, block->columns);
+            row_narrow((number *)product->c + at, sums, block->columns);
         else
             add_row((float *)product->c + at, sums, block->columns);
     }
