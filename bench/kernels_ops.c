@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The level's rows as cases, at shapes of models. Inputs of all ops lie in the same random numbers,
- * for none changes them; a convolution's weights are packed in every call.
+ * for none changes them; a convolution's weights are packed in every call, and its multiply-adds
+ * are those of its taps: by minimal filtering it takes fewer, and may pass the roof.
  *
  * Answers: one row of the micro-batch against the reference's kernel; then the whole case's first
  * row against the bits of that.

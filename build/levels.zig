@@ -74,6 +74,8 @@ const float_files: []const []const u8 = &.{
     "vector_conv_weight.c",
     "vector_flat.c",
     "vector_panel.c",
+    "vector_winograd.c",
+    "vector_winograd_weight.c",
 };
 
 /// Files of that level; those named so are of no other.

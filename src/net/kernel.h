@@ -134,7 +134,8 @@
  * Images: (R, height, width, channels) in memory; window.in and window.out are the planes
  *
  * - conv2d: x (R, in plane, in), weight (out, in / groups, kernel) in PyTorch's order OIHW,
- *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`)
+ *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`).
+ *   Pixels beside an infinite one may be NaN (minimal filtering: net/cpu/vector_winograd.h)
  * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in): conv_transpose2d
  *   forward, whose gradients are conv2d and conv2d_grad_weight
  * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc

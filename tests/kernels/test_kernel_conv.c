@@ -4,10 +4,11 @@
  * images, blocks of channels and odd ends of them, few channels on either side, for one thread and
  * two, with weights that the state of another row count and thread count packed. Method: against
  * the f64 reference, within kernel_tolerance(). Our own also bit by bit against a chain of
- * multiply-adds for each number, which is what they are on every instruction set.
+ * multiply-adds for each number, or for each of minimal filtering's positions, which is what they
+ * are on every instruction set.
  */
 #include "harness.h"
-#include "kernels/kernels.h"
+#include "kernels/winograd.h"
 
 #include <string.h>
 
@@ -46,6 +47,13 @@ static const struct sizes nets[] = {
     {2, 5, 15, 9, 11, 3, 2, 1, 1, 5},
     {1, 17, 17, 5, 5, 1, 2, 2, 1, 17},
     {1, 40, 24, 30, 70, 5, 2, 1, 2, 1},
+    /* filtered: odd sides and channels, more than a block's, all paddings */
+    {2, 64, 64, 12, 12, 3, 1, 1, 1, 1},
+    {1, 48, 33, 9, 11, 3, 1, 1, 0, 1},
+    {3, 32, 40, 6, 9, 3, 1, 1, 2, 1},
+    {1, 150, 70, 7, 8, 3, 1, 1, 1, 1},
+    {1, 70, 150, 8, 7, 3, 1, 1, 1, 1},
+    {1, 366, 360, 4, 4, 3, 1, 1, 1, 1}, /* too many channels for its tiles */
     /* dilated: steps that do and do not share a divisor with the stride */
     {2, 3, 16, 33, 21, 3, 1, 1, 2, 1, 1, 1},
     {2, 16, 24, 20, 31, 3, 1, 1, 1, 1, 2, 0},
@@ -107,7 +115,7 @@ static void compare_backend(const struct kernel_case *given, enum kernel_backend
 /** What a chain goes over: where the operands' numbers are, and how products are added. */
 struct chains {
     const struct kernel_case *test;
-    bool fused;
+    bool fused, filtered;
 };
 
 /** a * b + sum, rounded once. fmaf is not asked: where a run-time library makes it of doubles, it
@@ -122,8 +130,12 @@ static float multiply_add(float a, float b, float sum) {
     return (float)whole;
 }
 
-static float add_product(const struct chains *chains, double a, double b, float sum) {
-    return chains->fused ? multiply_add((float)a, (float)b, sum) : sum + (float)a * (float)b;
+static float add_product(bool fused, float a, float b, float sum) {
+    return fused ? multiply_add(a, b, sum) : sum + a * b;
+}
+
+static float add(const struct chains *chains, double a, double b, float sum) {
+    return add_product(chains->fused, (float)a, (float)b, sum);
 }
 
 /** By the output's pixel and a tap: the input's pixel; -1: none. */
@@ -154,11 +166,11 @@ static void add_pair(const struct chains *chains, int64_t in_pixel, int64_t out_
             int64_t x = in_pixel * shape->in + o / out * in + i;
             int64_t y = out_pixel * shape->out + o, w = (o * in + i) * taps + tap;
             if (shape->op == WEIR__OP_conv2d)
-                sums[y] = add_product(chains, first[x], second[w], sums[y]);
+                sums[y] = add(chains, first[x], second[w], sums[y]);
             else if (shape->op == WEIR__OP_conv2d_grad_input)
-                sums[x] = add_product(chains, first[y], second[w], sums[x]);
+                sums[x] = add(chains, first[y], second[w], sums[x]);
             else
-                sums[w] = add_product(chains, first[x], second[y], sums[w]);
+                sums[w] = add(chains, first[x], second[y], sums[w]);
         }
 }
 
@@ -179,27 +191,44 @@ static void make_sums(const struct chains *chains, float *sums) {
 /** How many of the results are not the chains'. */
 static int64_t differing(const struct chains *chains, const struct kernel_results *got) {
     const struct kernel_case *test = chains->test;
-    bool begins = test->shape.op == WEIR__OP_conv2d && test->shape.has_bias;
+    bool has_bias = test->shape.op == WEIR__OP_conv2d && test->shape.has_bias;
     bool adds = test->shape.op == WEIR__OP_conv2d_grad_weight && !test->overwrite;
     int64_t count = test->operands.out[0].count, differ = 0;
     float *sums = weir__acquire(test_allocator(), (size_t)count, sizeof *sums);
     for (int64_t i = 0; i < count; i++)
-        sums[i] = begins ? (float)test->in[2][i % test->shape.out] : 0;
-    make_sums(chains, sums);
+        sums[i] = has_bias ? (float)test->in[2][i % test->shape.out] : 0;
+    if (chains->filtered)
+        winograd_sums(test, add_product, chains->fused, sums);
+    else
+        make_sums(chains, sums);
     for (int64_t i = 0; i < count; i++) {
         float wanted = adds ? (float)test->old[0][i] + sums[i] : sums[i];
+        if (chains->filtered && has_bias) wanted += (float)test->in[2][i % test->shape.out];
         if (wanted != (float)got->out[0][i]) differ++;
     }
     weir__release(test_allocator(), sums, (size_t)count, sizeof *sums);
     return differ;
 }
 
+/** As our kernels' header says: where it saves work. */
+static bool is_filtered(const struct weir__op_shape *shape) {
+    const struct weir__window *w = &shape->window;
+    bool three = w->kernel.height == 3 && w->kernel.width == 3 && w->groups == 1;
+    bool dense = w->stride.height == 1 && w->stride.width == 1;
+    bool together = w->gap.height == 0 && w->gap.width == 0;
+    bool sides = w->in.height >= 4 && w->in.width >= 4 && w->out.height >= 4 && w->out.width >= 4;
+    int64_t tiles = (w->out.height + 1) / 2 * ((w->out.width + 1) / 2);
+    bool pairs = shape->in * shape->out >= 512 && shape->in * shape->out < (tiles + 1) * 32768;
+    return three && dense && together && sides && pairs && shape->in >= 16 && shape->out >= 16;
+}
+
 /** Fused where the processor can: which is not asked here. */
 static void expect_chains(const struct kernel_case *test) {
     struct kernel_results got;
+    bool filtered = is_filtered(&test->shape);
     EXPECT_STATUS(kernel_run(test, KERNEL_VECTOR, 0, &got), WEIR_OK);
-    int64_t fused = differing(&(struct chains){test, true}, &got);
-    int64_t apart = differing(&(struct chains){test, false}, &got);
+    int64_t fused = differing(&(struct chains){test, true, filtered}, &got);
+    int64_t apart = fused == 0 ? 0 : differing(&(struct chains){test, false, filtered}, &got);
     if (fused > 0 && apart > 0)
         TEST_FAIL("%s, %lld to %lld channels: %lld numbers are not the chains'",
                   weir__op_name(test->shape.op), (long long)test->shape.in,

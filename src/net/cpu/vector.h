@@ -116,6 +116,17 @@ VECTOR_INLINE vfloat v_all(float x) {
 VECTOR_INLINE vfloat v_load_some_f32(const float *from, int64_t count) {
 #if defined(__AVX512F__)
     return (vfloat)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#elif defined(__AVX2__)
+    static const int32_t masks[2 * LANES] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                                             -1, -1, -1, -1, -1, -1, -1, -1};
+    const int32_t *mask = masks + LANES - count; /* of the first lanes */
+    vfloat v;
+    __m256i low, high;
+    memcpy(&low, mask, sizeof low);
+    memcpy(&high, mask + LANES / 2, sizeof high);
+    __m256 halves[] = {_mm256_maskload_ps(from, low), _mm256_maskload_ps(from + LANES / 2, high)};
+    memcpy(&v, halves, sizeof v);
+    return v;
 #else
     if (count == LANES) return v_load_f32(from);
     vfloat v = v_all(0);

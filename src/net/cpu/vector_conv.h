@@ -28,6 +28,7 @@ struct weir__conv_walk {
     int64_t depth, columns; /**< channels of a group of the source, and of the result */
     bool back;              /**< of the gradient of the input */
     bool single;            /**< see VECTOR(conv_is_single) */
+    bool filtered;          /**< see VECTOR(winograd_takes) */
 };
 
 struct weir__conv_range {
@@ -62,9 +63,21 @@ void VECTOR(conv_single_walk)(const struct weir__op_call *call, const struct wei
                               const float *weights);
 void VECTOR(conv_single_weight)(const struct weir__op_call *call);
 
-/** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column), or of
- * single channels (tap y, tap x, channel), these up to a multiple of 16. */
+/** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column); of
+ * filtered ones (tile of columns, position, depth, column), or of single channels (tap y, tap x,
+ * channel), these up to a multiple of 16. */
 int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk);
+/** Sums of a gradient of weights: by taps, some of the input's channels and at most 16 of the
+ * output's, (tap, in, out), `row` floats from one `in` to the next. */
+struct weir__conv_sums {
+    const float *sums;
+    int64_t row;
+    int64_t in, in_count, out, out_count; /**< out of all groups, in of its own */
+};
+
+/** Adds them to dweight, or with call->overwrite puts them there. */
+void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__conv_sums *sums);
+
 int64_t VECTOR(conv_least)(int64_t a, int64_t b);
 /** The next multiple of `unit`. */
 int64_t VECTOR(conv_up)(int64_t count, int64_t unit);
@@ -74,7 +87,8 @@ int64_t VECTOR(conv_up)(int64_t count, int64_t unit);
 int VECTOR_F32(conv_walks)(const struct weir__op_call *call);
 int VECTOR_F32(measure_conv_walks)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR_F32(measure_pack_walks)(const struct weir__op_shape *shape, size_t *bytes);
-int VECTOR_F32(pack_walks)(const struct weir__op_call *call, void *packed);
+/** With `rounds` weights become what bf16 holds of them first. */
+int VECTOR_F32(pack_walks)(const struct weir__op_call *call, bool rounds, void *packed);
 int VECTOR_F32(conv_weight)(const struct weir__op_call *call);
 int VECTOR_F32(measure_conv_weight)(const struct weir__op_shape *shape, size_t *workspace);
 

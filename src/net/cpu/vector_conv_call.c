@@ -93,21 +93,6 @@ int VECTOR(measure_pack_conv2d)(const struct weir__op_shape *shape, size_t *byte
     return VECTOR_F32(measure_pack_walks)(shape, bytes);
 }
 
-/** Packed weights as they would be stored. */
-static void round_packed(float *packed, int64_t count) {
-    assert(count >= 0);
-    for (int64_t i = 0; i < count; i += LANES) {
-        int64_t lanes = count - i < LANES ? count - i : LANES;
-        v_store_some(packed + i, v_as_stored(v_load_some(packed + i, lanes)), lanes);
-    }
-}
-
 int VECTOR(pack_conv2d)(const struct weir__op_call *call, void *packed) {
-    size_t bytes;
-    int status = VECTOR_F32(pack_walks)(call, packed);
-    if (status != WEIR_OK || stores_floats()) return status;
-    status = VECTOR_F32(measure_pack_walks)(call->shape, &bytes);
-    if (status != WEIR_OK) return status;
-    round_packed(packed, (int64_t)(bytes / sizeof(float)));
-    return WEIR_OK;
+    return VECTOR_F32(pack_walks)(call, !stores_floats(), packed);
 }

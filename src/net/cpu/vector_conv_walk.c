@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which pixels of a convolution meet by which tap, and copies of images and weights. */
-#include "net/cpu/vector_conv.h"
+#include "net/cpu/vector_winograd.h"
 
 #include <assert.h>
 
@@ -92,6 +92,7 @@ struct weir__conv_walk VECTOR(conv_walk)(const struct weir__op_shape *shape, int
         .x = back ? back_axis(&x, phase % w->stride.width) : forward_axis(&x),
         .groups = w->groups,
         .single = VECTOR(conv_is_single)(shape),
+        .filtered = VECTOR(winograd_takes)(shape),
         .depth = back ? out : in,
         .columns = back ? in : out,
         .back = back};
@@ -160,7 +161,8 @@ static int64_t tiles_of(const struct weir__conv_walk *walk) {
 }
 
 static int64_t tile_floats(const struct weir__conv_walk *walk) {
-    return walk->y.taps * walk->x.taps * walk->depth * WEIR__TILE_COLUMNS;
+    int64_t taps = walk->filtered ? WEIR__WINOGRAD_POSITIONS : walk->y.taps * walk->x.taps;
+    return taps * walk->depth * WEIR__TILE_COLUMNS;
 }
 
 int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk) {
@@ -173,6 +175,7 @@ struct packing {
     const struct weir__conv_walk *walk;
     struct weir__plane kernel;
     const float *weight;
+    bool rounds; /* to what bf16 holds */
     float *to;
 };
 
@@ -207,6 +210,25 @@ VECTOR_INLINE void turn_kernels(const float *kernels, int64_t distance, int64_t 
     v_transpose(rows);
 }
 
+/** One number of the depth of some columns, whose taps are `rows`. */
+VECTOR_INLINE void place_rows(const struct packing *packing, const vfloat rows[LANES],
+                              const int64_t places[LANES], int64_t taps, float *to) {
+    const struct weir__conv_walk *walk = packing->walk;
+    if (!walk->filtered) {
+        for (int64_t k = 0; k < taps; k++)
+            if (places[k] >= 0) v_store(to + places[k] * WEIR__TILE_COLUMNS, rows[k]);
+        return;
+    }
+    vfloat kernel[9], positions[WEIR__WINOGRAD_POSITIONS];
+    assert(taps == 9);
+    V_UNROLL
+    for (int k = 0; k < 9; k++) kernel[k] = rows[walk->back ? 8 - k : k];
+    v_winograd_kernel(kernel, positions);
+    V_UNROLL
+    for (int p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
+        v_store(to + p * walk->depth * WEIR__TILE_COLUMNS, positions[p]);
+}
+
 /** Some columns of a tile, some taps, all of the depth. */
 static void pack_columns(const struct packing *packing, const float *kernels, int64_t columns,
                          int64_t first_tap, float *to) {
@@ -220,8 +242,9 @@ static void pack_columns(const struct packing *packing, const float *kernels, in
     for (int64_t d = 0; d < walk->depth; d++, kernels += d_step) {
         vfloat rows[LANES];
         turn_kernels(kernels, distance, columns, taps, end, rows);
-        for (int64_t k = 0; k < taps; k++)
-            if (places[k] >= 0) v_store(to + (places[k] + d) * WEIR__TILE_COLUMNS, rows[k]);
+        for (int64_t k = 0; k < taps && packing->rounds; k++)
+            rows[k] = v_from_bf16(v_to_bf16(rows[k]));
+        place_rows(packing, rows, places, taps, to + d * WEIR__TILE_COLUMNS);
     }
 }
 
@@ -253,8 +276,10 @@ static void pack_single(const struct packing *packing) {
         int64_t y = tap_of(&walk->y, tap / packing->kernel.width);
         int64_t x = tap_of(&walk->x, tap % packing->kernel.width);
         float *to = packing->to + (y * walk->x.taps + x) * padded;
-        for (int64_t c = 0; c < walk->groups && y >= 0 && x >= 0; c++)
-            to[c] = packing->weight[c * taps + tap];
+        for (int64_t c = 0; c < walk->groups && y >= 0 && x >= 0; c++) {
+            float weight = packing->weight[c * taps + tap];
+            to[c] = packing->rounds ? v_from_bf16(v_to_bf16(v_all(weight)))[0] : weight;
+        }
     }
 }
 
@@ -269,9 +294,10 @@ int VECTOR(measure_pack_walks)(const struct weir__op_shape *shape, size_t *bytes
     return WEIR_OK;
 }
 
-int VECTOR(pack_walks)(const struct weir__op_call *call, void *packed) {
+int VECTOR(pack_walks)(const struct weir__op_call *call, bool rounds, void *packed) {
     const struct weir__op_shape *shape = call->shape;
-    struct packing packing = {.kernel = shape->window.kernel, .weight = call->in[1], .to = packed};
+    struct packing packing = {
+        .kernel = shape->window.kernel, .weight = call->in[1], .rounds = rounds, .to = packed};
     assert(shape->op != WEIR__OP_conv2d_grad_weight);
     for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
         const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);

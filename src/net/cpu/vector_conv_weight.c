@@ -12,7 +12,7 @@
  *
  * As in vector_conv.c: 106% of oneDNN's speed with AVX-512, 156% with AVX2.
  */
-#include "net/cpu/vector_conv.h"
+#include "net/cpu/vector_winograd.h"
 
 #include <assert.h>
 
@@ -27,9 +27,9 @@ enum {
 
 struct weight_gradient {
     struct weir__conv_walk walk;
+    const struct weir__op_call *call;
     const float *x, *dy;
-    float *dweight;
-    bool overwrite, deep;
+    bool deep;
     struct weir__plane in, out;
     int64_t images, channels; /* channels of x in a block */
     float *workspace;
@@ -178,28 +178,27 @@ static void add_pixels(const struct weight_gradient *gradient, const struct chan
         }
 }
 
-/** At most 16 of the output's channels, from `out` of the block on: their kernels lie one behind
- * the other in PyTorch's order, which is (in, taps) for each. */
-static void deliver(const struct weight_gradient *gradient, const struct channel_block *block,
-                    int64_t out, const float *sums) {
-    const struct weir__conv_walk *walk = &gradient->walk;
-    int64_t taps = walk->y.taps * walk->x.taps, length = block->in_count * taps;
-    int64_t channel = block->group * walk->columns + block->out + out;
-    int64_t channels = least(block->out_count - out, LANES);
-    float *to = gradient->dweight + (channel * walk->depth + block->in) * taps;
+/* Kernels lie one behind the other in PyTorch's order, which is (in, taps) for each. */
+void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__conv_sums *sums) {
+    const struct weir__window *window = &call->shape->window;
+    int64_t taps = window->kernel.height * window->kernel.width, length = sums->in_count * taps;
+    int64_t kernel = call->shape->in / window->groups * taps;
+    float *dweight = call->out[0];
+    float *to = dweight + sums->out * kernel + sums->in * taps;
+    assert(sums->out_count <= LANES);
     for (int64_t first = 0; first < length; first += LANES) {
         vfloat rows[LANES];
         int64_t count = least(length - first, LANES);
         for (int64_t k = 0; k < LANES; k++) {
             int64_t i = (first + k) / taps, tap = (first + k) % taps;
-            const float *from = sums + (tap * block->in_count + i) * WEIR__TILE_COLUMNS + out;
+            const float *from = sums->sums + (tap * sums->in_count + i) * sums->row;
             rows[k] = k < count ? v_load(from) : v_all(0);
         }
         v_transpose(rows);
-        for (int64_t o = 0; o < channels; o++) {
-            float *place = to + o * walk->depth * taps + first;
+        for (int64_t o = 0; o < sums->out_count; o++) {
+            float *place = to + o * kernel + first;
             __builtin_prefetch(place + AHEAD_FLOATS, 1);
-            if (!gradient->overwrite) rows[o] += v_load_some(place, count);
+            if (!call->overwrite) rows[o] += v_load_some(place, count);
             v_store_some(place, rows[o], count);
         }
     }
@@ -221,8 +220,13 @@ static void make_part(void *context, uint32_t part, uint32_t member) {
            (size_t)(walk->y.taps * walk->x.taps * block.in_count) * WEIR__TILE_COLUMNS *
                sizeof *areas.sums);
     add_pixels(gradient, &block, &areas);
-    for (int64_t out = 0; out < block.out_count; out += LANES)
-        deliver(gradient, &block, out, areas.sums);
+    for (int64_t out = 0; out < block.out_count; out += LANES) VECTOR(conv_deliver)
+    (gradient->call, &(struct weir__conv_sums){.sums = areas.sums + out,
+                                               .row = WEIR__TILE_COLUMNS,
+                                               .in = block.in,
+                                               .in_count = block.in_count,
+                                               .out = block.group * walk->columns + block.out + out,
+                                               .out_count = least(block.out_count - out, LANES)});
 }
 
 /* ---- all blocks ---- */
@@ -256,6 +260,7 @@ static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
 int VECTOR(measure_conv_weight)(const struct weir__op_shape *shape, size_t *workspace) {
     *workspace = 0;
     if (VECTOR(conv_is_single)(shape)) return WEIR_OK;
+    if (VECTOR(winograd_takes)(shape)) return VECTOR(measure_winograd_weight)(shape, workspace);
     const struct weight_gradient gradient = gradient_of(shape);
     size_t each = (size_t)lay_out(&gradient, NULL, NULL) * sizeof(float);
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
@@ -267,12 +272,15 @@ int VECTOR(conv_weight)(const struct weir__op_call *call) {
         VECTOR(conv_single_weight)(call);
         return WEIR_OK;
     }
+    if (VECTOR(winograd_takes)(shape)) {
+        VECTOR(winograd_weight)(call);
+        return WEIR_OK;
+    }
     struct weight_gradient gradient = gradient_of(shape);
     const struct weir__conv_walk *walk = &gradient.walk;
     gradient.x = call->in[0];
     gradient.dy = call->in[1];
-    gradient.dweight = call->out[0];
-    gradient.overwrite = call->overwrite;
+    gradient.call = call;
     gradient.workspace = call->workspace;
     int64_t parts = walk->groups * count_of(walk->columns, WEIR__TILE_COLUMNS) *
                     count_of(walk->depth, gradient.channels);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Minimal filtering forward and back. A part of the call makes some tiles of all images by some
+ * columns, a chunk of tiles at a time: what they see is brought into the domain, a slice of the
+ * depth at a time, and multiplied with the panels of the packed kernels; the sums of all the depth
+ * come back as pixels, and the bias is added to these. Every sum of a position is one chain over
+ * the source's channels, whatever the slices, the chunks and the team.
+ */
+#include "net/cpu/vector_winograd.h"
+
+#include <assert.h>
+
+enum {
+    LEAST_CHANNELS = 16,
+    LEAST_PAIRS = 512,       /* of channels: fewer take less time than the transforms */
+    PAIRS_BY_TILE = 1 << 15, /* more come from memory for too few tiles */
+    LEAST_SIDE = 4,          /* smaller images see more padding than pixels */
+    CHUNK_TILES = 36,        /* whole tiles of products */
+    SLICE_DEPTH = 128,       /* channels */
+    AHEAD_PIXELS = 4,        /* that tiles beside are fetched */
+    BLOCK_COLUMNS = 64, /* with the chunk's sums and a slice of the source, in the second cache */
+    BLOCKS_PER_MEMBER = 2
+};
+_Static_assert(CHUNK_TILES % WEIR__TILE_ROWS == 0, "a chunk is whole tiles");
+
+static const float zeros[SLICE_DEPTH] = {0};
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t count_of(int64_t length, int64_t part) {
+    return (length + part - 1) / part;
+}
+
+bool VECTOR(winograd_takes)(const struct weir__op_shape *shape) {
+    const struct weir__window *w = &shape->window;
+    bool three = w->kernel.height == 3 && w->kernel.width == 3;
+    bool dense = w->stride.height == 1 && w->stride.width == 1 && w->groups == 1;
+    bool together = w->gap.height == 0 && w->gap.width == 0;
+    bool wide = shape->in >= LEAST_CHANNELS && shape->out >= LEAST_CHANNELS;
+    if (!three || !dense || !together || !wide) return false;
+    int64_t side = least(least(w->in.height, w->in.width), least(w->out.height, w->out.width));
+    int64_t tiles = count_of(w->out.height, 2) * count_of(w->out.width, 2);
+    int64_t pairs = shape->in * shape->out;
+    return side >= LEAST_SIDE && pairs >= LEAST_PAIRS && pairs / PAIRS_BY_TILE <= tiles;
+}
+
+struct weir__winograd_tiles VECTOR(winograd_tiles)(const struct weir__conv_walk *walk) {
+    return (struct weir__winograd_tiles){count_of(walk->y.pixels, 2), count_of(walk->x.pixels, 2)};
+}
+
+/* ---- what tiles see ---- */
+
+/** One tile's pixels of some channels, in the domain. */
+VECTOR_INLINE void transform(const float *const pixels[WEIR__WINOGRAD_POSITIONS], int64_t at,
+                             int64_t lanes, int64_t ahead, float *to, int64_t distance) {
+    vfloat columns[4][4];
+    V_UNROLL
+    for (int y = 0; y < 4; y++) {
+        __builtin_prefetch(pixels[y * 4 + 2] + at + ahead);
+        __builtin_prefetch(pixels[y * 4 + 3] + at + ahead);
+    }
+    V_UNROLL
+    for (int x = 0; x < 4; x++) {
+        vfloat d[4];
+        V_UNROLL
+        for (int y = 0; y < 4; y++) {
+            const float *from = pixels[y * 4 + x] + at;
+            d[y] = lanes == LANES ? v_load(from) : v_load_some(from, lanes);
+        }
+        columns[0][x] = d[0] - d[2];
+        columns[1][x] = d[1] + d[2];
+        columns[2][x] = d[2] - d[1];
+        columns[3][x] = d[1] - d[3];
+    }
+    V_UNROLL
+    for (int y = 0; y < 4; y++) {
+        const vfloat *d = columns[y];
+        v_store(to + (y * 4 + 0) * distance, d[0] - d[2]);
+        v_store(to + (y * 4 + 1) * distance, d[1] + d[2]);
+        v_store(to + (y * 4 + 2) * distance, d[2] - d[1]);
+        v_store(to + (y * 4 + 3) * distance, d[1] - d[3]);
+    }
+}
+
+/** The 4 x 4 pixels from (y, x) on. */
+static void find_pixels(const struct weir__winograd_image *image, int64_t number, int64_t y,
+                        int64_t x, int64_t channel, const float *pixels[WEIR__WINOGRAD_POSITIONS]) {
+    const struct weir__plane plane = image->plane;
+    for (int64_t i = 0; i < WEIR__WINOGRAD_POSITIONS; i++) {
+        int64_t row = y + i / 4, column = x + i % 4;
+        bool inside = row >= 0 && row < plane.height && column >= 0 && column < plane.width;
+        int64_t pixel = (number * plane.height + row) * plane.width + column;
+        pixels[i] = inside ? image->numbers + pixel * image->channels + channel : zeros;
+    }
+}
+
+void VECTOR(winograd_source)(const struct weir__winograd_image *image,
+                             const struct weir__conv_walk *walk, struct weir__conv_range tiles,
+                             int64_t channel, int64_t depth,
+                             const struct weir__winograd_area *area) {
+    const struct weir__winograd_tiles all = VECTOR(winograd_tiles)(walk);
+    int64_t distance = area->distance;
+    float *to = area->numbers;
+    assert(depth <= SLICE_DEPTH && area->row >= VECTOR(conv_up)(depth, LANES));
+    for (int64_t tile = tiles.first; tile < tiles.end; tile++, to += area->row) {
+        const float *pixels[WEIR__WINOGRAD_POSITIONS];
+        int64_t place = tile % (all.down * all.across);
+        find_pixels(image, tile / (all.down * all.across), walk->y.first + 2 * (place / all.across),
+                    walk->x.first + 2 * (place % all.across), channel, pixels);
+        int64_t c = 0;
+        for (; c + LANES <= depth; c += LANES)
+            transform(pixels, c, LANES, AHEAD_PIXELS * image->channels, to + c, distance);
+        if (c < depth)
+            transform(pixels, c, depth - c, AHEAD_PIXELS * image->channels, to + c, distance);
+    }
+}
+
+/* ---- a block ---- */
+
+/** One call. */
+struct filtering {
+    struct weir__conv_walk walk;
+    struct weir__winograd_image from, to; /* `to`'s numbers are written */
+    const float *weights, *bias;
+    int64_t all_tiles, tiles; /* of all images, and of a block */
+    float *workspace;
+};
+
+struct filter_block {
+    struct weir__conv_range tiles;
+    int64_t column, columns;
+};
+
+struct filter_areas {
+    struct weir__winograd_area source; /* depth */
+    struct weir__winograd_area sums;   /* columns */
+};
+
+/** Floats of a member's workspace; places its areas in `memory`. */
+static int64_t lay_out(const struct weir__conv_walk *walk, float *memory,
+                       struct filter_areas *areas) {
+    int64_t depth = least(walk->depth, SLICE_DEPTH), columns = least(walk->columns, BLOCK_COLUMNS);
+    int64_t source = v_winograd_distance(CHUNK_TILES, depth);
+    int64_t sums = v_winograd_distance(CHUNK_TILES, columns);
+    if (memory != NULL)
+        *areas = (struct filter_areas){
+            .source = {memory, v_winograd_row(depth), source},
+            .sums = {memory + WEIR__WINOGRAD_POSITIONS * source, v_winograd_row(columns), sums}};
+    return WEIR__WINOGRAD_POSITIONS * (source + sums);
+}
+
+/** A slice of the depth, by all columns of the block. */
+static void multiply(const struct filtering *filter, const struct filter_block *block,
+                     int64_t tiles, struct weir__conv_range depth,
+                     const struct filter_areas *areas) {
+    const struct weir__conv_walk *walk = &filter->walk;
+    int64_t panel_floats = walk->depth * WEIR__TILE_COLUMNS;
+    struct weir__panel panel = {.a_row = areas->source.row,
+                                .a_step = 1,
+                                .b_row = WEIR__TILE_COLUMNS,
+                                .c_row = areas->sums.row,
+                                .rows = tiles,
+                                .depth = depth.end - depth.first,
+                                .mode = depth.first == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
+    for (int64_t p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
+        for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS) {
+            int64_t tile = (block->column + j) / WEIR__TILE_COLUMNS;
+            panel.columns = least(VECTOR(conv_up)(block->columns - j, LANES), WEIR__TILE_COLUMNS);
+            panel.a = areas->source.numbers + p * areas->source.distance;
+            panel.b = filter->weights + (tile * WEIR__WINOGRAD_POSITIONS + p) * panel_floats +
+                      depth.first * WEIR__TILE_COLUMNS;
+            panel.c = areas->sums.numbers + p * areas->sums.distance + j;
+            VECTOR_F32(panel_product)(&panel);
+        }
+}
+
+/** A tile's sums of some columns become its four pixels. */
+VECTOR_INLINE void transform_back(const float *sums, int64_t distance, vfloat pixels[4]) {
+    vfloat rows[2][4];
+    V_UNROLL
+    for (int x = 0; x < 4; x++) {
+        vfloat m[4];
+        V_UNROLL
+        for (int y = 0; y < 4; y++) m[y] = v_load(sums + (y * 4 + x) * distance);
+        rows[0][x] = m[0] + m[1] + m[2];
+        rows[1][x] = m[1] - m[2] - m[3];
+    }
+    V_UNROLL
+    for (int y = 0; y < 2; y++) {
+        const vfloat *m = rows[y];
+        pixels[y * 2] = m[0] + m[1] + m[2];
+        pixels[y * 2 + 1] = m[1] - m[2] - m[3];
+    }
+}
+
+static void deliver_tile(const struct filtering *filter, const struct filter_block *block,
+                         int64_t tile, const float *sums, int64_t distance) {
+    const struct weir__winograd_tiles all = VECTOR(winograd_tiles)(&filter->walk);
+    const struct weir__plane plane = filter->to.plane;
+    int64_t place = tile % (all.down * all.across), image = tile / (all.down * all.across);
+    int64_t y = 2 * (place / all.across), x = 2 * (place % all.across);
+    int64_t high = least(plane.height - y, 2), wide = least(plane.width - x, 2);
+    int64_t channels = filter->to.channels;
+    float *to = (float *)filter->to.numbers +
+                ((image * plane.height + y) * plane.width + x) * channels + block->column;
+    for (int64_t j = 0; j < block->columns; j += LANES) {
+        vfloat pixels[4];
+        int64_t lanes = least(block->columns - j, LANES);
+        transform_back(sums + j, distance, pixels);
+        if (filter->bias != NULL) {
+            vfloat bias = v_load_some(filter->bias + block->column + j, lanes);
+            V_UNROLL
+            for (int i = 0; i < 4; i++) pixels[i] += bias;
+        }
+        for (int64_t i = 0; i < high; i++)
+            for (int64_t k = 0; k < wide; k++)
+                v_store_some(to + (i * plane.width + k) * channels + j, pixels[i * 2 + k], lanes);
+    }
+}
+
+static void make_block(const struct filtering *filter, const struct filter_block *block,
+                       const struct filter_areas *areas) {
+    const struct weir__conv_walk *walk = &filter->walk;
+    for (int64_t first = block->tiles.first; first < block->tiles.end; first += CHUNK_TILES) {
+        struct weir__conv_range tiles = {first, least(first + CHUNK_TILES, block->tiles.end)};
+        int64_t count = tiles.end - tiles.first;
+        for (int64_t d = 0; d < walk->depth; d += SLICE_DEPTH) {
+            struct weir__conv_range depth = {d, least(d + SLICE_DEPTH, walk->depth)};
+            VECTOR(winograd_source)(&filter->from, walk, tiles, d, depth.end - d, &areas->source);
+            multiply(filter, block, count, depth, areas);
+        }
+        for (int64_t t = 0; t < count; t++)
+            deliver_tile(filter, block, first + t, areas->sums.numbers + t * areas->sums.row,
+                         areas->sums.distance);
+    }
+}
+
+static void make_part(void *context, uint32_t part, uint32_t member) {
+    const struct filtering *filter = context;
+    int64_t down = count_of(filter->all_tiles, filter->tiles);
+    struct filter_areas areas;
+    struct filter_block block = {.column = part / down * BLOCK_COLUMNS};
+    block.tiles.first = part % down * filter->tiles;
+    block.tiles.end = least(block.tiles.first + filter->tiles, filter->all_tiles);
+    block.columns = least(filter->walk.columns - block.column, BLOCK_COLUMNS);
+    lay_out(&filter->walk, filter->workspace + member * lay_out(&filter->walk, NULL, NULL), &areas);
+    make_block(filter, &block, &areas);
+}
+
+/* ---- all blocks ---- */
+
+/** So many tiles that there are enough blocks for the team. */
+static int64_t tiles_of_block(const struct filtering *filter, uint32_t threads) {
+    int64_t across = count_of(filter->walk.columns, BLOCK_COLUMNS);
+    int64_t wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
+    int64_t tiles = count_of(filter->all_tiles, count_of(wanted, across));
+    return VECTOR(conv_up)(tiles, tiles > CHUNK_TILES ? CHUNK_TILES : WEIR__TILE_ROWS);
+}
+
+void VECTOR(winograd)(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    const struct weir__window *w = &shape->window;
+    bool back = shape->op == WEIR__OP_conv2d_grad_input;
+    const struct weir__winograd_image in = {.plane = w->in, .channels = shape->in};
+    const struct weir__winograd_image out = {.plane = w->out, .channels = shape->out};
+    struct filtering filter = {.walk = VECTOR(conv_walk)(shape, 0),
+                               .from = back ? out : in,
+                               .to = back ? in : out,
+                               .weights = call->packed,
+                               .bias = shape->has_bias && !back ? call->in[2] : NULL,
+                               .workspace = call->workspace};
+    const struct weir__winograd_tiles tiles = VECTOR(winograd_tiles)(&filter.walk);
+    assert(VECTOR(winograd_takes)(shape) && call->packed != NULL);
+    filter.from.numbers = call->in[0];
+    filter.to.numbers = call->out[0];
+    filter.all_tiles = shape->rows * tiles.down * tiles.across;
+    if (filter.all_tiles == 0) return;
+    filter.tiles = tiles_of_block(&filter, shape->threads);
+    int64_t parts =
+        count_of(filter.all_tiles, filter.tiles) * count_of(filter.walk.columns, BLOCK_COLUMNS);
+    weir__share(call, parts, weir__conv_multiply_adds(shape, shape->rows) * 4 / 9, make_part,
+                &filter);
+}
+
+int VECTOR(measure_winograd)(const struct weir__op_shape *shape, size_t *workspace) {
+    const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, 0);
+    size_t each = (size_t)lay_out(&walk, NULL, NULL) * sizeof(float);
+    return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Convolutions of 3 x 3 taps by minimal filtering (Winograd; Lavin and Gray, 2015): 2 x 2 pixels of
+ * the result, a *tile*, take 16 multiply-adds of each pair of channels where taps take 36. The 4 x
+ * 4 pixels that a tile sees, and the kernel, are brought into a domain of 16 *positions*, in which
+ * a convolution is a product of channels at each position. Signs and halves are all that the
+ * transforms multiply by, so that errors stay of a direct sum's size; larger tiles lose digits.
+ *
+ * The gradient of the input is the same with kernels turned by half. That of the weights has the
+ * same domain: 3 x 3 results of 2 x 2 taps, dy's pixels.
+ */
+#ifndef WEIR_VECTOR_WINOGRAD_H
+#define WEIR_VECTOR_WINOGRAD_H
+
+#include "net/cpu/vector_conv.h"
+
+enum { WEIR__WINOGRAD_POSITIONS = 16 };
+
+/** Floats from a tile to the next, and from a position to the next one, of an area of so many tiles
+ * and numbers: the positions' places must not fall on few sets of the first cache. */
+VECTOR_INLINE int64_t v_winograd_row(int64_t numbers) {
+    return (numbers + LANES - 1) / LANES * LANES + LANES;
+}
+
+VECTOR_INLINE int64_t v_winograd_distance(int64_t tiles, int64_t numbers) {
+    enum { UNIT = 256, APART = 80 };
+    return (tiles * v_winograd_row(numbers) + UNIT - 1 - APART) / UNIT * UNIT + APART;
+}
+
+/** Tiles of all images, image by image and row by row. */
+struct weir__winograd_tiles {
+    int64_t down, across; /**< of an image */
+};
+
+/** Of a walk. */
+struct weir__winograd_tiles VECTOR(winograd_tiles)(const struct weir__conv_walk *walk);
+
+/** Images that tiles see or make. */
+struct weir__winograd_image {
+    const float *numbers;
+    struct weir__plane plane;
+    int64_t channels; /**< of a pixel */
+};
+
+/** Where an area's numbers are: of tile t at position p from p * distance + t * row on. */
+struct weir__winograd_area {
+    float *numbers;
+    int64_t row, distance;
+};
+
+/** Brings what tiles see into the domain, `depth` channels from `channel` on, zeros beyond the
+ * image. */
+void VECTOR(winograd_source)(const struct weir__winograd_image *image,
+                             const struct weir__conv_walk *walk, struct weir__conv_range tiles,
+                             int64_t channel, int64_t depth, const struct weir__winograd_area *to);
+
+/** Whether the op is made so: by kernel, stride and channels, and by the sides of images, never by
+ * their number. */
+bool VECTOR(winograd_takes)(const struct weir__op_shape *shape);
+
+/* As the ones of vector_conv.h, of what is taken. */
+void VECTOR(winograd)(const struct weir__op_call *call);
+int VECTOR(measure_winograd)(const struct weir__op_shape *shape, size_t *workspace);
+void VECTOR(winograd_weight)(const struct weir__op_call *call);
+int VECTOR(measure_winograd_weight)(const struct weir__op_shape *shape, size_t *workspace);
+
+/** The kernel's taps, three rows of three, become a column of positions. */
+VECTOR_INLINE void v_winograd_kernel(const vfloat taps[9], vfloat to[WEIR__WINOGRAD_POSITIONS]) {
+    const vfloat half = v_all(0.5f);
+    vfloat rows[4][3];
+    V_UNROLL
+    for (int x = 0; x < 3; x++) {
+        vfloat sides = taps[x] + taps[6 + x];
+        rows[0][x] = taps[x];
+        rows[1][x] = (sides + taps[3 + x]) * half;
+        rows[2][x] = (sides - taps[3 + x]) * half;
+        rows[3][x] = taps[6 + x];
+    }
+    V_UNROLL
+    for (int y = 0; y < 4; y++) {
+        vfloat sides = rows[y][0] + rows[y][2];
+        to[y * 4] = rows[y][0];
+        to[y * 4 + 1] = (sides + rows[y][1]) * half;
+        to[y * 4 + 2] = (sides - rows[y][1]) * half;
+        to[y * 4 + 3] = rows[y][2];
+    }
+}
+
+#endif

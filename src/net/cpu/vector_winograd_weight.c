@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Minimal filtering for the gradient of weights: a product of channels at each position, whose
+ * depth are the tiles of the micro-batch. Every sum of a position is one chain over these, image by
+ * image and row by row. The sums of a block of channels stay in workspace while tiles go by, a
+ * chunk at a time, of which what the block reads is brought into the domain.
+ */
+#include "net/cpu/vector_winograd.h"
+
+#include <assert.h>
+
+enum {
+    CHUNK_TILES = 48,
+    BLOCK_IN = 128,
+    BLOCK_OUT = 64,
+    FEWEST_IN = 16 /* for the sake of another thread */
+};
+_Static_assert(BLOCK_IN % LANES == 0 && BLOCK_OUT % LANES == 0, "blocks are whole vectors");
+
+static const float zeros[BLOCK_OUT] = {0};
+
+struct weight_filtering {
+    const struct weir__op_call *call;
+    struct weir__conv_walk walk;
+    struct weir__winograd_image x, dy;
+    int64_t all_tiles, in; /* of all images; channels of x in a block */
+    float *workspace;
+};
+
+struct channel_block {
+    int64_t in, in_count, out, out_count;
+};
+
+struct weight_areas {
+    struct weir__winograd_area sums; /* of channels of the input, not of tiles: the output's */
+    struct weir__winograd_area x, dy;
+};
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t count_of(int64_t length, int64_t part) {
+    return (length + part - 1) / part;
+}
+
+/** Floats of a member's workspace; places its areas in `memory`. */
+static int64_t lay_out(const struct weight_filtering *filter, float *memory,
+                       struct weight_areas *areas) {
+    int64_t out = least(filter->walk.columns, BLOCK_OUT);
+    int64_t sums = v_winograd_distance(filter->in, out);
+    int64_t x = v_winograd_distance(CHUNK_TILES, filter->in);
+    int64_t dy = v_winograd_distance(CHUNK_TILES, out);
+    if (memory != NULL) {
+        float *second = memory + WEIR__WINOGRAD_POSITIONS * sums;
+        *areas = (struct weight_areas){
+            .sums = {memory, v_winograd_row(out), sums},
+            .x = {second, v_winograd_row(filter->in), x},
+            .dy = {second + WEIR__WINOGRAD_POSITIONS * x, v_winograd_row(out), dy}};
+    }
+    return WEIR__WINOGRAD_POSITIONS * (sums + x + dy);
+}
+
+/* ---- what tiles read of dy ---- */
+
+/** One tile's 2 x 2 pixels of some channels, in the domain. */
+VECTOR_INLINE void transform(const float *const pixels[4], int64_t at, int64_t lanes, float *to,
+                             int64_t distance) {
+    const vfloat half = v_all(0.5f);
+    vfloat d[4], rows[4][2];
+    V_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const float *from = pixels[i] + at;
+        d[i] = lanes == LANES ? v_load(from) : v_load_some(from, lanes);
+    }
+    V_UNROLL
+    for (int x = 0; x < 2; x++) {
+        rows[0][x] = d[x];
+        rows[1][x] = (d[x] + d[2 + x]) * half;
+        rows[2][x] = (d[x] - d[2 + x]) * half;
+        rows[3][x] = d[2 + x];
+    }
+    V_UNROLL
+    for (int y = 0; y < 4; y++) {
+        const vfloat *r = rows[y];
+        v_store(to + (y * 4 + 0) * distance, r[0]);
+        v_store(to + (y * 4 + 1) * distance, (r[0] + r[1]) * half);
+        v_store(to + (y * 4 + 2) * distance, (r[0] - r[1]) * half);
+        v_store(to + (y * 4 + 3) * distance, r[1]);
+    }
+}
+
+static void take_gradients(const struct weight_filtering *filter, const struct channel_block *block,
+                           struct weir__conv_range tiles, const struct weir__winograd_area *area) {
+    const struct weir__winograd_tiles all = VECTOR(winograd_tiles)(&filter->walk);
+    const struct weir__winograd_image *dy = &filter->dy;
+    float *to = area->numbers;
+    for (int64_t tile = tiles.first; tile < tiles.end; tile++, to += area->row) {
+        int64_t place = tile % (all.down * all.across), image = tile / (all.down * all.across);
+        int64_t y = 2 * (place / all.across), x = 2 * (place % all.across);
+        const float *pixels[4];
+        for (int64_t i = 0; i < 4; i++) {
+            bool inside = y + i / 2 < dy->plane.height && x + i % 2 < dy->plane.width;
+            int64_t pixel = (image * dy->plane.height + y + i / 2) * dy->plane.width + x + i % 2;
+            pixels[i] = inside ? dy->numbers + pixel * dy->channels + block->out : zeros;
+        }
+        int64_t c = 0;
+        for (; c + LANES <= block->out_count; c += LANES)
+            transform(pixels, c, LANES, to + c, area->distance);
+        if (c < block->out_count)
+            transform(pixels, c, block->out_count - c, to + c, area->distance);
+    }
+}
+
+/* ---- a block ---- */
+
+static void add_chunk(const struct weight_filtering *filter, const struct channel_block *block,
+                      struct weir__conv_range tiles, const struct weight_areas *areas) {
+    struct weir__panel panel = {.a_row = 1,
+                                .a_step = areas->x.row,
+                                .b_row = areas->dy.row,
+                                .c_row = areas->sums.row,
+                                .rows = block->in_count,
+                                .depth = tiles.end - tiles.first,
+                                .mode = WEIR__PANEL_CHAIN};
+    VECTOR(winograd_source)
+    (&filter->x, &filter->walk, tiles, block->in, block->in_count, &areas->x);
+    take_gradients(filter, block, tiles, &areas->dy);
+    for (int64_t p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
+        for (int64_t j = 0; j < block->out_count; j += WEIR__TILE_COLUMNS) {
+            panel.columns = least(VECTOR(conv_up)(block->out_count - j, LANES), WEIR__TILE_COLUMNS);
+            panel.a = areas->x.numbers + p * areas->x.distance;
+            panel.b = areas->dy.numbers + p * areas->dy.distance + j;
+            panel.c = areas->sums.numbers + p * areas->sums.distance + j;
+            VECTOR_F32(panel_product)(&panel);
+        }
+}
+
+/** A pair of channels' sums, 16 pairs at a time, become kernels' taps. */
+VECTOR_INLINE void transform_back(const float *sums, int64_t distance, float *to,
+                                  int64_t tap_distance) {
+    vfloat rows[3][4];
+    V_UNROLL
+    for (int x = 0; x < 4; x++) {
+        vfloat m[4];
+        V_UNROLL
+        for (int y = 0; y < 4; y++) m[y] = v_load(sums + (y * 4 + x) * distance);
+        rows[0][x] = m[0] + m[1] + m[2];
+        rows[1][x] = m[1] - m[2];
+        rows[2][x] = m[1] + m[2] - m[3];
+    }
+    V_UNROLL
+    for (int y = 0; y < 3; y++) {
+        const vfloat *m = rows[y];
+        v_store(to + (y * 3 + 0) * tap_distance, m[0] + m[1] + m[2]);
+        v_store(to + (y * 3 + 1) * tap_distance, m[1] - m[2]);
+        v_store(to + (y * 3 + 2) * tap_distance, m[1] + m[2] - m[3]);
+    }
+}
+
+/** Taps stand where a chunk's pixels did. */
+static void deliver(const struct weight_filtering *filter, const struct channel_block *block,
+                    const struct weight_areas *areas) {
+    float *taps = areas->x.numbers;
+    struct weir__conv_sums sums = {
+        .sums = taps, .row = LANES, .in = block->in, .in_count = block->in_count};
+    for (int64_t j = 0; j < block->out_count; j += LANES) {
+        for (int64_t i = 0; i < block->in_count; i++)
+            transform_back(areas->sums.numbers + i * areas->sums.row + j, areas->sums.distance,
+                           taps + i * LANES, block->in_count * LANES);
+        sums.out = block->out + j;
+        sums.out_count = least(block->out_count - j, LANES);
+        VECTOR(conv_deliver)(filter->call, &sums);
+    }
+}
+
+static void make_part(void *context, uint32_t part, uint32_t member) {
+    const struct weight_filtering *filter = context;
+    int64_t blocks = count_of(filter->walk.depth, filter->in);
+    struct channel_block block = {.in = part % blocks * filter->in,
+                                  .out = part / blocks * BLOCK_OUT};
+    struct weight_areas areas;
+    block.in_count = least(filter->walk.depth - block.in, filter->in);
+    block.out_count = least(filter->walk.columns - block.out, BLOCK_OUT);
+    lay_out(filter, filter->workspace + member * lay_out(filter, NULL, NULL), &areas);
+    memset(areas.sums.numbers, 0,
+           (size_t)(WEIR__WINOGRAD_POSITIONS * areas.sums.distance) * sizeof(float));
+    for (int64_t first = 0; first < filter->all_tiles; first += CHUNK_TILES) {
+        struct weir__conv_range tiles = {first, least(first + CHUNK_TILES, filter->all_tiles)};
+        add_chunk(filter, &block, tiles, &areas);
+    }
+    deliver(filter, &block, &areas);
+}
+
+/* ---- all blocks ---- */
+
+/** So many channels that there are enough blocks for the team. */
+static int64_t channels_of(const struct weir__op_shape *shape, const struct weir__conv_walk *walk) {
+    int64_t across = count_of(walk->columns, BLOCK_OUT), blocks = count_of(walk->depth, BLOCK_IN);
+    while (blocks * across < shape->threads && count_of(walk->depth, 2 * blocks) >= FEWEST_IN)
+        blocks *= 2;
+    int64_t channels = VECTOR(conv_up)(count_of(walk->depth, blocks), LANES);
+    return least(channels, BLOCK_IN);
+}
+
+static struct weight_filtering filtering_of(const struct weir__op_shape *shape) {
+    const struct weir__window *w = &shape->window;
+    struct weight_filtering filter = {.walk = VECTOR(conv_walk)(shape, 0),
+                                      .x = {.plane = w->in, .channels = shape->in},
+                                      .dy = {.plane = w->out, .channels = shape->out}};
+    const struct weir__winograd_tiles tiles = VECTOR(winograd_tiles)(&filter.walk);
+    filter.all_tiles = shape->rows * tiles.down * tiles.across;
+    filter.in = channels_of(shape, &filter.walk);
+    return filter;
+}
+
+int VECTOR(measure_winograd_weight)(const struct weir__op_shape *shape, size_t *workspace) {
+    const struct weight_filtering filter = filtering_of(shape);
+    size_t each = (size_t)lay_out(&filter, NULL, NULL) * sizeof(float);
+    return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+void VECTOR(winograd_weight)(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weight_filtering filter = filtering_of(shape);
+    assert(VECTOR(winograd_takes)(shape) && shape->op == WEIR__OP_conv2d_grad_weight);
+    filter.call = call;
+    filter.x.numbers = call->in[0];
+    filter.dy.numbers = call->in[1];
+    filter.workspace = call->workspace;
+    int64_t parts =
+        count_of(filter.walk.depth, filter.in) * count_of(filter.walk.columns, BLOCK_OUT);
+    weir__share(call, parts, weir__conv_multiply_adds(shape, shape->rows) * 4 / 9, make_part,
+                &filter);
+}
