@@ -27,11 +27,11 @@ struct weight_filtering {
     float *workspace;
 };
 
-struct channel_block {
+struct filtered_channels {
     int64_t in, in_count, out, out_count;
 };
 
-struct weight_areas {
+struct filtered_weight_areas {
     struct weir__winograd_area sums; /* of channels of the input, not of tiles: the output's */
     struct weir__winograd_area x, dy;
 };
@@ -46,14 +46,14 @@ static int64_t count_of(int64_t length, int64_t part) {
 
 /** Floats of a member's workspace; places its areas in `memory`. */
 static int64_t lay_out(const struct weight_filtering *filter, float *memory,
-                       struct weight_areas *areas) {
+                       struct filtered_weight_areas *areas) {
     int64_t out = least(filter->walk.columns, BLOCK_OUT);
     int64_t sums = v_winograd_distance(filter->in, out);
     int64_t x = v_winograd_distance(CHUNK_TILES, filter->in);
     int64_t dy = v_winograd_distance(CHUNK_TILES, out);
     if (memory != NULL) {
         float *second = memory + WEIR__WINOGRAD_POSITIONS * sums;
-        *areas = (struct weight_areas){
+        *areas = (struct filtered_weight_areas){
             .sums = {memory, v_winograd_row(out), sums},
             .x = {second, v_winograd_row(filter->in), x},
             .dy = {second + WEIR__WINOGRAD_POSITIONS * x, v_winograd_row(out), dy}};
@@ -90,8 +90,9 @@ VECTOR_INLINE void transform(const float *const pixels[4], int64_t at, int64_t l
     }
 }
 
-static void take_gradients(const struct weight_filtering *filter, const struct channel_block *block,
-                           struct weir__conv_range tiles, const struct weir__winograd_area *area) {
+static void take_gradients(const struct weight_filtering *filter,
+                           const struct filtered_channels *block, struct weir__conv_range tiles,
+                           const struct weir__winograd_area *area) {
     const struct weir__winograd_tiles all = VECTOR(winograd_tiles)(&filter->walk);
     const struct weir__winograd_image *dy = &filter->dy;
     float *to = area->numbers;
@@ -114,8 +115,8 @@ static void take_gradients(const struct weight_filtering *filter, const struct c
 
 /* ---- a block ---- */
 
-static void add_chunk(const struct weight_filtering *filter, const struct channel_block *block,
-                      struct weir__conv_range tiles, const struct weight_areas *areas) {
+static void add_chunk(const struct weight_filtering *filter, const struct filtered_channels *block,
+                      struct weir__conv_range tiles, const struct filtered_weight_areas *areas) {
     struct weir__panel panel = {.a_row = 1,
                                 .a_step = areas->x.row,
                                 .b_row = areas->dy.row,
@@ -159,8 +160,8 @@ VECTOR_INLINE void transform_back(const float *sums, int64_t distance, float *to
 }
 
 /** Taps stand where a chunk's pixels did. */
-static void deliver(const struct weight_filtering *filter, const struct channel_block *block,
-                    const struct weight_areas *areas) {
+static void deliver(const struct weight_filtering *filter, const struct filtered_channels *block,
+                    const struct filtered_weight_areas *areas) {
     float *taps = areas->x.numbers;
     struct weir__conv_sums sums = {
         .sums = taps, .row = LANES, .in = block->in, .in_count = block->in_count};
@@ -177,9 +178,9 @@ static void deliver(const struct weight_filtering *filter, const struct channel_
 static void make_part(void *context, uint32_t part, uint32_t member) {
     const struct weight_filtering *filter = context;
     int64_t blocks = count_of(filter->walk.depth, filter->in);
-    struct channel_block block = {.in = part % blocks * filter->in,
-                                  .out = part / blocks * BLOCK_OUT};
-    struct weight_areas areas;
+    struct filtered_channels block = {.in = part % blocks * filter->in,
+                                      .out = part / blocks * BLOCK_OUT};
+    struct filtered_weight_areas areas;
     block.in_count = least(filter->walk.depth - block.in, filter->in);
     block.out_count = least(filter->walk.columns - block.out, BLOCK_OUT);
     lay_out(filter, filter->workspace + member * lay_out(filter, NULL, NULL), &areas);
