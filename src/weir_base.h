@@ -232,8 +232,8 @@ struct weir_table_options {
     const char *schedule; /**< a name of weir_schedule_name(), e.g. "1f1b" */
     uint32_t stages;
     uint32_t workers; /**< 0: stages / weir_schedule_virtual_stages. Fewer than stages: loop order,
-                           or V order for zb-v, v-half, v-min, dualpipe-v and,
-                           with two stages each, auto */
+                           or V order for zb-v (whose last worker may have one), v-half, v-min,
+                           dualpipe-v and, with two stages each, auto */
     uint32_t micro_batches;
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */

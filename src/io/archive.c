@@ -23,15 +23,26 @@ struct weir__archive {
 
 /* ---- opening ---- */
 
+static const char whole[] = "model.safetensors", shards[] = "model.safetensors.index.json";
+
+bool weir__archive_has_weights(const struct weir__io *io, const char *folder) {
+    const char *const names[] = {WEIR__ARCHIVE_INDEX, whole, shards};
+    char path[PATH_MAX];
+    bool has = false;
+    for (size_t i = 0; i < WEIR__COUNT_OF(names); i++)
+        has = has || weir__folder_has(io, folder, names[i], path);
+    return has;
+}
+
 static int open_folder(const struct weir__io *io, const char *folder,
                        struct weir__archive *archive) {
     assert(archive->file == NULL && archive->folder != NULL);
     char path[PATH_MAX], shortened[96];
     struct weir__bytes text = {0};
     bool own = weir__folder_has(io, folder, WEIR__ARCHIVE_INDEX, path);
-    if (!own && weir__folder_has(io, folder, "model.safetensors", path))
+    if (!own && weir__folder_has(io, folder, whole, path))
         return weir__safetensors_open(io, path, NULL, &archive->file);
-    if (!own && !weir__folder_has(io, folder, "model.safetensors.index.json", path))
+    if (!own && !weir__folder_has(io, folder, shards, path))
         return weir__fail(io->error, WEIR_ERR_IO,
                           "cannot open %s: it is a folder without " WEIR__ARCHIVE_INDEX
                           " (no save to it was ever complete), and without model.safetensors and "

@@ -45,6 +45,8 @@ struct weir__archive;
 /** Opens a file or a folder. Of a folder the index is read and checked; each part is opened when
  * something of it is first asked for, but shards at once. The caller's: weir__archive_close. */
 int weir__archive_open(const struct weir__io *io, const char *path, struct weir__archive **archive);
+/** Whether a folder has weights that weir__archive_open would look at. */
+bool weir__archive_has_weights(const struct weir__io *io, const char *folder);
 /** Accepts NULL. */
 void weir__archive_close(struct weir__archive *archive);
 /** Whether the path is a folder with an index, or with parts of a first save and nothing else. */

@@ -134,11 +134,12 @@
  * Images: (R, height, width, channels) in memory; window.in and window.out are the planes
  *
  * - conv2d: x (R, in plane, in), weight (out, in / groups, kernel) in PyTorch's order OIHW,
- *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`).
- *   Pixels beside an infinite one may be NaN (minimal filtering: net/cpu/vector_winograd.h)
+ *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`)
  * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in): conv_transpose2d
  *   forward, whose gradients are conv2d and conv2d_grad_weight
- * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc
+ * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc. Of all three: what is infinite or NaN may make
+ *   NaN of results that do not read it, up to three pixels or taps away, and so may numbers beyond
+ * a quarter of the largest (minimal filtering: net/cpu/vector_winograd.h)
  * - instance_norm: x (R, T pixels, C), weight (C)?, bias (C)? -> y, mean (R, C), rstd (R, C) over
  *   the pixels of each row and channel; biased variance, eps inside the root. has_bias says that
  *   weight and bias are both there

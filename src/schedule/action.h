@@ -131,7 +131,8 @@ enum weir__sharing {
     WEIR__SHARING_ANY,  /**< one by default; any where there are fewer workers than stages */
     WEIR__SHARING_EVEN, /**< two by default; any number, the same for all workers */
     WEIR__SHARING_ONE,
-    WEIR__SHARING_TWO
+    WEIR__SHARING_TWO,
+    WEIR__SHARING_V /**< two, in V order; the last worker's may be one, where the V turns */
 };
 
 /** A schedule: a pure function that fills the builder, U included, and one entry of the list of

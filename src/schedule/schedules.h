@@ -53,7 +53,8 @@ void weir__add_updates_v(struct weir__table_builder *builder,
                          const struct weir_table_options *options, uint32_t worker);
 /**
  * Fills lines of F, I and W from an `order` of F and I alone. Of each stage both come in ascending
- * micro-batches; the stages are one per worker, or two in V order. A worker follows its line and
+ * micro-batches; the stages are one per worker, or two in V order, whose last worker may have one
+ * that is as large as two: then it keeps half as many. A worker follows its line and
  * puts a W, the oldest that it owes, only where it would wait at equal times: for another worker,
  * or because `most` activations are alive on it, counted from F to W. So a W never stands in
  * anybody's way, and no worker keeps more than `most`. An order and a bound that let nobody go on

@@ -7,13 +7,17 @@
 #include <inttypes.h>
 
 uint32_t weir__default_sharing(const struct weir__named_schedule *schedule) {
-    bool two = schedule->sharing == WEIR__SHARING_TWO || schedule->sharing == WEIR__SHARING_EVEN;
-    return two ? 2 : 1;
+    bool one = schedule->sharing == WEIR__SHARING_ONE || schedule->sharing == WEIR__SHARING_ANY;
+    return one ? 1 : 2;
+}
+
+static bool has_two(const struct weir__named_schedule *schedule) {
+    return schedule->sharing == WEIR__SHARING_TWO || schedule->sharing == WEIR__SHARING_V;
 }
 
 bool weir__can_share(const struct weir__named_schedule *schedule, uint32_t count) {
     bool one = schedule->sharing == WEIR__SHARING_ONE;
-    bool exact = one || schedule->sharing == WEIR__SHARING_TWO;
+    bool exact = one || has_two(schedule);
     return exact ? count == (one ? 1 : 2) : count > 0;
 }
 
@@ -21,7 +25,7 @@ bool weir__can_share(const struct weir__named_schedule *schedule, uint32_t count
 static void check_stages(const struct weir__named_schedule *schedule, uint32_t stages,
                          struct weir_faults *faults) {
     assert(stages > 0);
-    bool exact = schedule->sharing == WEIR__SHARING_TWO;
+    bool exact = has_two(schedule);
     if (stages == 1) {
         weir_faults_add(faults, "1 stage: %s has %s2 per worker; the nearest is 2 stages",
                         schedule->name, exact ? "" : "by default ");
@@ -98,6 +102,9 @@ void weir__sharing_check(const struct weir__named_schedule *schedule,
     case WEIR__SHARING_ONE:
         if (given) check_exact(schedule, options, 1, faults);
         break;
+    case WEIR__SHARING_V:
+        if (given && (uint64_t)options->workers * 2 == (uint64_t)options->stages + 1) break;
+        /* fall through */
     case WEIR__SHARING_TWO:
         if (given)
             check_exact(schedule, options, 2, faults);

@@ -195,8 +195,7 @@ static void test_weights_are_read_in_one_file_or_in_shards(void) {
             EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
     }
     CHECK(cli_do(folder, "mv model/model-1.safetensors model/model.safetensors"));
-    CLI_CODE_IN(folder, &run, 0,
-                "eval --model model --load model --data text --context 8 --json b");
+    CLI_CODE_IN(folder, &run, 0, "eval --model model --data text --context 8 --json b");
     EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));
 }
 
@@ -248,6 +247,25 @@ static void test_what_transformers_files_have_besides_is_passed_over(void) {
                 "eval --model model --load more.safetensors --data text --context 8 --json a");
     EXPECT_CONTAINS(run.output, "tensor 'lm_head.weight' F32 [300, 16] is not the model's");
     EXPECT(strstr(run.output, "inv_freq") == NULL);
+}
+
+/* Who fine-tunes all of a model must not begin with drawn numbers. */
+static void test_training_goes_on_with_the_folders_weights(void) {
+    static const char train[] =
+        "train --model model --data text --context 8 --batch 2 --chunks 1 --steps 1 --stages 1 "
+        "--eval-batches 1 --sample 0 --bind none --threads-per-stage 1 --save-weights";
+    const char *folder = test_temporary_directory();
+    write_file(folder, "config.json", one_layer);
+    CHECK(cli_do(folder, "seq 1 100 > text"));
+    CLI_CODE_IN(folder, &run, 0, "init --model model --out model/model.safetensors --seed 3");
+    CLI_CODE_IN(folder, &run, 0, "%s own", train);
+    EXPECT_CONTAINS(run.output, "starts from model: all ");
+    CHECK(cli_do(folder, "mv model/model.safetensors other.safetensors"));
+    CLI_CODE_IN(folder, &run, 0, "%s given --load other.safetensors", train);
+    CLI_CODE_IN(folder, &run, 0, "%s drawn", train);
+    EXPECT_CONTAINS(run.output, "weights drawn by --seed: the folder has none");
+    EXPECT(cli_do(folder, "cmp own given"));
+    EXPECT(cli_do(folder, "! cmp -s own drawn"));
 }
 
 /* Keys and values that are kept, stage by stage, of a text longer than the window; one that is
@@ -318,4 +336,5 @@ WEIR_TEST_SUITE(cli_decoder, TEST(published_decoders_have_their_parameters),
                 TEST(configs_that_are_not_known_are_refused), TEST(damaged_configs_crash_nothing),
                 TEST(weights_are_read_in_one_file_or_in_shards),
                 TEST(what_transformers_files_have_besides_is_passed_over),
+                TEST(training_goes_on_with_the_folders_weights),
                 TEST(a_decoder_trains_and_continues_texts), TEST(a_decoder_does_the_same_on_gpus))

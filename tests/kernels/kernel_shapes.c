@@ -57,10 +57,30 @@ static struct weir__window any_window(bool pool) {
     return window;
 }
 
+/** What our kernels filter minimally. */
+static void choose_filtered(struct weir__op_shape *shape) {
+    struct weir__plane in = {between(4, 13), between(4, 13)}, padding = {between(0, 4), 0};
+    padding.width = in.height < 6 || in.width < 6 ? 1 : between(0, 4);
+    if (in.height < 6) padding.height = 1;
+    shape->in = between(20, 70);
+    shape->out = between(26, 70);
+    shape->window = (struct weir__window){
+        .in = in,
+        .kernel = {3, 3},
+        .stride = {1, 1},
+        .padding = padding,
+        .out = {in.height + 2 * padding.height - 2, in.width + 2 * padding.width - 2},
+        .groups = 1};
+}
+
 static void choose_convolution(struct weir__op_shape *shape) {
     static const int64_t channels[] = {1, 2, 3, 8, 16, 17, 24, 40};
     shape->rows = between(1, 3);
     shape->rows_max = shape->rows + between(0, 3);
+    if (test_random_below(4) == 0) {
+        choose_filtered(shape);
+        return;
+    }
     shape->window = any_window(false);
     shape->in = channels[test_random_below(WEIR__COUNT_OF(channels))];
     shape->out = channels[test_random_below(WEIR__COUNT_OF(channels))];

@@ -193,7 +193,7 @@ static void *buffer_init(struct buffer *buffer, size_t bytes, size_t shift) {
     buffer->bytes = bytes + shift;
     buffer->shift = shift;
     buffer->memory = weir__acquire(test_allocator(), buffer->bytes, 1);
-    memset(buffer->memory, 0xA5, buffer->bytes);
+    memset(buffer->memory, 0xFF, buffer->bytes); /* NaN */
     return buffer->memory + shift;
 }
 

@@ -53,7 +53,9 @@ static const struct sizes nets[] = {
     {3, 32, 40, 6, 9, 3, 1, 1, 2, 1},
     {1, 150, 70, 7, 8, 3, 1, 1, 1, 1},
     {1, 70, 150, 8, 7, 3, 1, 1, 1, 1},
-    {1, 366, 360, 4, 4, 3, 1, 1, 1, 1}, /* too many channels for its tiles */
+    {1, 32, 24, 6, 5, 3, 1, 1, 4, 1},
+    {1, 366, 360, 4, 4, 3, 1, 1, 1, 1}, /* the most channels for so few tiles, and more */
+    {1, 406, 404, 4, 4, 3, 1, 1, 1, 1},
     /* dilated: steps that do and do not share a divisor with the stride */
     {2, 3, 16, 33, 21, 3, 1, 1, 2, 1, 1, 1},
     {2, 16, 24, 20, 31, 3, 1, 1, 1, 1, 2, 0},

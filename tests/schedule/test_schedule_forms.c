@@ -91,6 +91,31 @@ static void test_zb_v_is_never_idle_and_keeps_2p_halves(void) {
         }
 }
 
+/* Where the V turns, one stage that takes as long as two others, and cannot be interrupted. */
+static void test_zb_v_turns_in_one_stage(void) {
+    for (uint32_t p = 2; p <= P_MAX && !test_has_failed(); p++)
+        for (uint32_t m = 2 * p - 1; m <= 5 * p; m++) {
+            const struct schedule_counts counts = {2 * p - 1, p, m};
+            struct weir_table *table = schedule_table("zb-v", counts, WEIR_CHECKPOINT_NEVER);
+            double durations[3 * (2 * P_MAX) * (5 * P_MAX) + 2 * P_MAX];
+            double start[WEIR__COUNT_OF(durations)], end[WEIR__COUNT_OF(durations)];
+            struct schedule_facts facts = {0};
+            if (table == NULL) return;
+            EXPECT(table->action_count <= WEIR__COUNT_OF(durations));
+            for (uint32_t a = 0; a < table->action_count; a++) {
+                const struct weir_action *action = &table->actions[a];
+                double one = schedule_unit_times[action->kind];
+                durations[a] = action->stage == p - 1 ? 2 * one : one;
+            }
+            double step = schedule_replay(table, durations, start, end);
+            EXPECT(schedule_measure(table, schedule_unit_times, &facts));
+            EXPECT_NEAR(step, 6.0 * m + 3.0 * p - 2.0, 0);
+            EXPECT_EQ_UINT(facts.peak[p - 1], p);
+            EXPECT_EQ_UINT(facts.peak_most, 2 * p);
+            weir_table_destroy(table);
+        }
+}
+
 static void test_v_half_keeps_half_and_v_min_a_third(void) {
     for (uint32_t p = 2; p <= 16; p++)
         for (uint32_t m = 3 * p; m <= 5 * p; m += 1 + p / 3) {
@@ -218,7 +243,7 @@ WEIR_TEST_SUITE(schedule_forms, TEST(gpipe_loses_p_minus_1_turns_and_keeps_all),
                 TEST(looped_bfs_loses_the_same_and_keeps_all),
                 TEST(zb_h1_is_idle_for_a_third_of_it_and_keeps_p),
                 TEST(zb_h2_is_never_idle_and_keeps_2p_minus_1),
-                TEST(zb_v_is_never_idle_and_keeps_2p_halves),
+                TEST(zb_v_is_never_idle_and_keeps_2p_halves), TEST(zb_v_turns_in_one_stage),
                 TEST(v_half_keeps_half_and_v_min_a_third),
                 TEST(dualpipe_v_loses_what_zb_v_does_and_keeps_2p_plus_1),
                 TEST(few_micro_batches_take_no_longer_than_their_path),

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "cli/adapter_config.h"
 #include "cli/decoder_config.h"
+#include "io/archive.h"
 #include "weir_models.h"
 
 #include <assert.h>
@@ -404,7 +405,9 @@ bool model_options_is_folder(const struct model_options *options) {
 }
 
 const char *model_options_weights(const struct model_options *options) {
-    bool has = adapts(options) && model_options_is_folder(options);
+    struct weir__io io = {.error = NULL};
+    if (!model_options_is_folder(options)) return NULL;
+    bool has = adapts(options) || weir__archive_has_weights(&io, options->model);
     return has ? options->model : NULL;
 }
 

@@ -41,8 +41,8 @@ int model_options_load_adapter(const struct model_options *options, struct weir_
                                struct weir_faults *faults);
 /** Whether --model names a folder of Hugging Face's transformers. */
 bool model_options_is_folder(const struct model_options *options);
-/** The folder from which weights come that adapters stand beside, where no others are given; NULL:
- * there are no adapters, or no folder. */
+/** The --model folder, whose weights are taken where no others are given; NULL: there is none, or
+ * it has none (and no adapters would stand beside them). */
 const char *model_options_weights(const struct model_options *options);
 /** Whether --model names a file. */
 bool model_options_is_file(const struct model_options *options);

@@ -125,7 +125,8 @@ static void adopt(struct search *search, const struct weir_planner_choice *choic
     for (uint32_t s = 0; s < choice->stages; s++) options->balance.items[s] = choice->balance[s];
     options->workers = choice->workers * replicas;
     options->replicas = replicas;
-    options->virtual_stages = own > 1 ? choice->stages / choice->workers : 0;
+    options->virtual_stages =
+        own > 1 && choice->stages % choice->workers == 0 ? choice->stages / choice->workers : 0;
     options->recompute = choice->recompute_late;
     if (search_has_other_chunks(search)) options->chunks = search_chunks(search, choice);
     checkpoint_text(choice, search->checkpoint, sizeof search->checkpoint);

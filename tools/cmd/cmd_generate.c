@@ -47,8 +47,7 @@ static const struct arg_option own_options[] = {
 /* ---- what can be refused ---- */
 
 static void check_values(struct generate_values *values, struct weir_faults *faults) {
-    if (values->load == NULL && model_options_is_folder(&values->model))
-        values->load = values->model.model;
+    if (values->load == NULL) values->load = model_options_weights(&values->model);
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     net_run_check_input("load", values->load, faults);
     const struct path_use paths[] = {{"json", values->json, PATH_TEXT},

@@ -59,7 +59,7 @@ static const struct arg_option run_options[] = {
      .value = "FILE"},
     {"load", ARG_TEXT, AT(load),
      "starts from these weights, with a new optimizer: of init, --save-weights, or safetensors of "
-     "PyTorch; --freeze keeps parameters as they are",
+     "PyTorch; a --model folder's own by default; --freeze keeps parameters as they are",
      .value = "WEIGHTS"},
     {"load-strict", ARG_CHOICE, AT(load_strict),
      "false: takes what there is, and names what is missing (the seed draws it) or left over",
@@ -211,7 +211,7 @@ static int join(struct train *t, const struct arg_command *command) {
     return check_replicas(t);
 }
 
-/* Adapters stand beside weights that somebody has trained: those of the model's folder. */
+/* Who names a model's folder goes on with what is in it. */
 static void take_own_weights(struct train *t) {
     struct train_values *values = t->values;
     bool wants = values->load == NULL && values->resume == NULL;

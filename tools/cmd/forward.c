@@ -20,7 +20,8 @@
 
 const struct arg_option forward_option_list[] = {
     {"load", ARG_TEXT, AT(load),
-     "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them",
+     "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them; a --model "
+     "folder's own by default",
      .value = "FILE"},
     {"data", ARG_PATHS, AT(data),
      "text: any files and folders; eval: conversations, for a --model with a tokenizer: .jsonl; "
@@ -162,6 +163,7 @@ static int join(struct forward *f, const struct arg_command *command) {
 /* Everything that the command line and the files may be refused for, as far as it goes. */
 static int build_all(struct forward *f) {
     const struct args *args = f->args;
+    if (f->values->load == NULL) f->values->load = model_options_weights(&f->values->model);
     check_values(f);
     if (check_paths(f) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
     int opened = open_data(f);

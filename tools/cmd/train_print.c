@@ -68,7 +68,7 @@ static void print_model(FILE *to, const struct train *t) {
             weir__s(layers), weir__tensor_text(&input, from, sizeof from),
             weir__tensor_text(&t->task.output, to_text, sizeof to_text), loss);
     if (model_options_is_folder(model) && t->values->load == NULL && t->values->resume == NULL)
-        fprintf(to, "          weights drawn by --seed: --load FOLDER takes those of a folder\n");
+        fprintf(to, "          weights drawn by --seed: the folder has none\n");
 }
 
 /* How much of a row is no padding tells whether a smaller --context would do. */

@@ -81,6 +81,22 @@ struct weir__bf16 {
     uint16_t bits;
 };
 
+/* ---- sizes ---- */
+
+VECTOR_INLINE int64_t v_least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/** Of `part` each, the last one maybe less. */
+VECTOR_INLINE int64_t v_parts(int64_t length, int64_t part) {
+    return (length + part - 1) / part;
+}
+
+/** The next multiple of `unit`. */
+VECTOR_INLINE int64_t v_up(int64_t count, int64_t unit) {
+    return v_parts(count, unit) * unit;
+}
+
 /* ---- memory: any alignment; the `some` forms touch `count` (0 … 16) numbers only ---- */
 
 /** Of floats or bf16, by the pointer's type. */

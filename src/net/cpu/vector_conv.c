@@ -47,14 +47,6 @@ struct conv_block {
     int64_t group, row, rows, column, columns;
 };
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t count_of(int64_t length, int64_t part) {
-    return (length + part - 1) / part;
-}
-
 /** Whether pixels are gathered. In neither case does what pads an image's rows count; what pads its
  * columns is multiplied, as zeros, where they are not. */
 static bool gathers(const struct weir__conv_walk *walk) {
@@ -67,7 +59,7 @@ static bool gathers(const struct weir__conv_walk *walk) {
 static const float *tile_weights(const struct conv_pass *conv, const struct conv_block *block,
                                  int64_t column) {
     const struct weir__conv_walk *walk = conv->walk;
-    int64_t tiles = count_of(walk->columns, WEIR__TILE_COLUMNS);
+    int64_t tiles = v_parts(walk->columns, WEIR__TILE_COLUMNS);
     int64_t floats = walk->y.taps * walk->x.taps * walk->depth * WEIR__TILE_COLUMNS;
     assert(column % WEIR__TILE_COLUMNS == 0);
     return conv->weights + (block->group * tiles + column / WEIR__TILE_COLUMNS) * floats;
@@ -125,7 +117,7 @@ static int64_t copied_width(const struct weir__conv_walk *walk) {
 static int64_t rows_at_once(const struct weir__conv_walk *walk) {
     int64_t row = copied_width(walk) * walk->depth * walk->y.stride;
     int64_t wanted = row > 0 ? AREA_FLOATS / row : 1;
-    return wanted < 1 ? 1 : least(wanted, walk->y.pixels);
+    return wanted < 1 ? 1 : v_least(wanted, walk->y.pixels);
 }
 
 /** One tile of columns for one row of pixels, whose first tap is copied at `from`. */
@@ -145,7 +137,7 @@ static void multiply_row(const struct conv_pass *conv, const struct conv_block *
         .c_row = result_step(conv),
         .rows = walk->x.pixels,
         .depth = taps.end > taps.first ? depth : 0,
-        .columns = least(block->columns - column, WEIR__TILE_COLUMNS),
+        .columns = v_least(block->columns - column, WEIR__TILE_COLUMNS),
         .mode = conv->bias == NULL ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN,
         .lines = {.times = taps.end - taps.first, .a = walk->y.spread * line, .b = weights}};
     VECTOR_F32(panel_product)(&panel);
@@ -157,7 +149,7 @@ static void multiply_rows(const struct conv_pass *conv, const struct conv_block 
     int64_t line = copied_width(conv->walk) * conv->walk->depth;
     for (int64_t row = block->row, end = row + block->rows; row < end;) {
         int64_t first = row % y->pixels;
-        int64_t rows = least(least(rows_at_once(conv->walk), y->pixels - first), end - row);
+        int64_t rows = v_least(v_least(rows_at_once(conv->walk), y->pixels - first), end - row);
         const struct weir__conv_image image = image_of(conv, block, row / y->pixels);
         struct weir__conv_range seen = {.first = y->first + first * y->stride};
         seen.end = seen.first + VECTOR(conv_reach)(y, rows);
@@ -183,7 +175,7 @@ struct pixel_strip {
 };
 
 static int64_t strip_row(const struct weir__conv_walk *walk) {
-    return VECTOR(conv_up)(walk->depth, LANES) + STRIP_GAP;
+    return v_up(walk->depth, LANES) + STRIP_GAP;
 }
 
 /** A tile by way of one whose rows are neighbours. */
@@ -191,11 +183,11 @@ static void multiply_tile(const struct pixel_strip *strip, const struct weir__pa
                           int64_t first, int64_t column) {
     float c[WEIR__TILE_ROWS * WEIR__TILE_COLUMNS];
     struct weir__panel panel = *given;
-    int64_t columns = least(strip->block->columns - column, WEIR__TILE_COLUMNS);
+    int64_t columns = v_least(strip->block->columns - column, WEIR__TILE_COLUMNS);
     if (columns < WEIR__TILE_COLUMNS) memset(c, 0, sizeof c);
     panel.a += first * panel.a_row;
     panel.c = c;
-    panel.rows = least(strip->count - first, WEIR__TILE_ROWS);
+    panel.rows = v_least(strip->count - first, WEIR__TILE_ROWS);
     for (int64_t r = 0; r < panel.rows; r++)
         v_copy(c + r * WEIR__TILE_COLUMNS, strip->to[first + r] + column, columns);
     VECTOR_F32(panel_product)(&panel);
@@ -266,7 +258,7 @@ static void multiply_strips(const struct conv_pass *conv, const struct conv_bloc
     int64_t rows = (pixels < STRIP_PIXELS ? STRIP_PIXELS : pixels) / walk->x.pixels;
     if (rows < 1) rows = 1;
     for (int64_t row = 0; row < block->rows; row += rows)
-        multiply_taps(&strip, block->row + row, least(block->rows - row, rows));
+        multiply_taps(&strip, block->row + row, v_least(block->rows - row, rows));
 }
 
 /* ---- all blocks ---- */
@@ -277,18 +269,18 @@ static int64_t area_of(const struct weir__conv_walk *walk) {
     if (gathers(walk)) return STRIP_PIXELS * strip_row(walk);
     int64_t rows = VECTOR(conv_reach)(&walk->y, rows_at_once(walk));
     int64_t floats = rows * copied_width(walk) * walk->depth;
-    return VECTOR(conv_up)(floats < 0 ? 0 : floats, LANES);
+    return v_up(floats < 0 ? 0 : floats, LANES);
 }
 
 static void multiply_part(void *context, uint32_t part, uint32_t member) {
     const struct conv_pass *conv = context;
-    int64_t across = count_of(conv->walk->columns, conv->columns);
-    int64_t down = count_of(conv->all_rows, conv->rows);
+    int64_t across = v_parts(conv->walk->columns, conv->columns);
+    int64_t down = v_parts(conv->all_rows, conv->rows);
     struct conv_block block = {.group = part / (across * down),
                                .row = part / across % down * conv->rows,
                                .column = part % across * conv->columns};
-    block.rows = least(conv->all_rows - block.row, conv->rows);
-    block.columns = least(conv->walk->columns - block.column, conv->columns);
+    block.rows = v_least(conv->all_rows - block.row, conv->rows);
+    block.columns = v_least(conv->walk->columns - block.column, conv->columns);
     float *area = conv->workspace + member * area_of(conv->walk);
     if (gathers(conv->walk))
         multiply_strips(conv, &block, area);
@@ -302,10 +294,10 @@ static int64_t cut_blocks(struct conv_pass *conv, double work, uint32_t threads)
     double wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
     if (wanted > work / WEIR__SHARED_LEAST) wanted = work / WEIR__SHARED_LEAST;
     for (int64_t down = 1, across = 1;;) {
-        conv->rows = count_of(conv->all_rows, down);
-        conv->columns = VECTOR(conv_up)(count_of(walk->columns, across), WEIR__TILE_COLUMNS);
-        int64_t count = walk->groups * count_of(conv->all_rows, conv->rows) *
-                        count_of(walk->columns, conv->columns);
+        conv->rows = v_parts(conv->all_rows, down);
+        conv->columns = v_up(v_parts(walk->columns, across), WEIR__TILE_COLUMNS);
+        int64_t count = walk->groups * v_parts(conv->all_rows, conv->rows) *
+                        v_parts(walk->columns, conv->columns);
         bool narrow = conv->columns <= WEIR__TILE_COLUMNS;
         if ((double)count >= wanted || (narrow && conv->rows == 1)) return count;
         if (narrow || (conv->rows > 1 && conv->rows * walk->x.pixels > STRIP_PIXELS))
@@ -317,6 +309,10 @@ static int64_t cut_blocks(struct conv_pass *conv, double work, uint32_t threads)
 
 int VECTOR(conv_walks)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
+    if (VECTOR(winograd_takes)(shape)) {
+        VECTOR(winograd)(call);
+        return WEIR_OK;
+    }
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
     const struct weir__window *window = &shape->window;
     struct conv_pass conv = {.from = call->in[0],
@@ -328,10 +324,6 @@ int VECTOR(conv_walks)(const struct weir__op_call *call) {
                              .from_channels = back ? shape->out : shape->in,
                              .to_channels = back ? shape->in : shape->out,
                              .workspace = call->workspace};
-    if (VECTOR(winograd_takes)(shape)) {
-        VECTOR(winograd)(call);
-        return WEIR_OK;
-    }
     int64_t phases = VECTOR(conv_phases)(shape);
     double work = weir__conv_multiply_adds(shape, shape->rows) / (double)phases;
     for (int64_t phase = 0; phase < phases; phase++) {

@@ -63,10 +63,6 @@ void VECTOR(conv_single_walk)(const struct weir__op_call *call, const struct wei
                               const float *weights);
 void VECTOR(conv_single_weight)(const struct weir__op_call *call);
 
-/** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column); of
- * filtered ones (tile of columns, position, depth, column), or of single channels (tap y, tap x,
- * channel), these up to a multiple of 16. */
-int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk);
 /** Sums of a gradient of weights: by taps, some of the input's channels and at most 16 of the
  * output's, (tap, in, out), `row` floats from one `in` to the next. */
 struct weir__conv_sums {
@@ -78,9 +74,10 @@ struct weir__conv_sums {
 /** Adds them to dweight, or with call->overwrite puts them there. */
 void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__conv_sums *sums);
 
-int64_t VECTOR(conv_least)(int64_t a, int64_t b);
-/** The next multiple of `unit`. */
-int64_t VECTOR(conv_up)(int64_t count, int64_t unit);
+/** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column); of
+ * filtered ones (tile of columns, position, depth, column), or of single channels (tap y, tap x,
+ * channel), these up to a multiple of 16. */
+int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk);
 
 /* The ops on floats, but for 1x1 convolutions: conv2d and its gradient of the input by walks, and
  * that of the weight. */

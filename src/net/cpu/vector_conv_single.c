@@ -23,20 +23,16 @@ struct single {
     int64_t channels, images, rows; /* rows: of pixels, of a part */
 };
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /** Channels from c on in a vector, 0 to 16. */
 static int64_t lanes_from(int64_t c, int64_t channels) {
-    return c >= channels ? 0 : least(channels - c, LANES);
+    return c >= channels ? 0 : v_least(channels - c, LANES);
 }
 
 /** A pixel by `taps` (y, x), of which the first is at `weights`, and what it sees at `from`. */
 static void make_pixel(const struct single *single, const float *from, const float *weights,
                        struct weir__plane taps, float *to) {
     const int64_t channels = single->channels, line = single->from_plane.width * channels;
-    const int64_t padded = VECTOR(conv_up)(channels, LANES);
+    const int64_t padded = v_up(channels, LANES);
     const int64_t weights_line = single->walk->x.taps * padded;
     const int64_t down = single->walk->y.spread, across = single->walk->x.spread;
     for (int64_t c = 0; c < channels; c += BLOCK * LANES) {
@@ -66,7 +62,7 @@ static void make_pixel(const struct single *single, const float *from, const flo
 static void make_row(const struct single *single, int64_t image, int64_t row) {
     const struct weir__conv_axis *y = &single->walk->y, *x = &single->walk->x;
     const int64_t channels = single->channels;
-    const int64_t padded = VECTOR(conv_up)(channels, LANES);
+    const int64_t padded = v_up(channels, LANES);
     const struct weir__conv_range down = VECTOR(conv_taps)(y, row);
     int64_t line =
         image * single->from_plane.height + y->first + row * y->stride + down.first * y->spread;
@@ -85,7 +81,7 @@ static void make_row(const struct single *single, int64_t image, int64_t row) {
 static void make_rows(void *context, uint32_t part, uint32_t member) {
     const struct single *single = context;
     int64_t pixels = single->walk->y.pixels, all = single->images * pixels;
-    int64_t first = part * single->rows, end = least(first + single->rows, all);
+    int64_t first = part * single->rows, end = v_least(first + single->rows, all);
     (void)member;
     for (int64_t row = first; row < end; row++) make_row(single, row / pixels, row % pixels);
 }

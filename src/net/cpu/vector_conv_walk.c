@@ -4,14 +4,6 @@
 
 #include <assert.h>
 
-int64_t VECTOR(conv_least)(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-int64_t VECTOR(conv_up)(int64_t count, int64_t unit) {
-    return (count + unit - 1) / unit * unit;
-}
-
 bool VECTOR(conv_is_single)(const struct weir__op_shape *shape) {
     int64_t groups = shape->window.groups;
     return groups > 1 && shape->in == groups && shape->out == groups;
@@ -157,7 +149,7 @@ void VECTOR(conv_copy)(const struct weir__conv_image *image, struct weir__conv_r
 /* ---- packed weights ---- */
 
 static int64_t tiles_of(const struct weir__conv_walk *walk) {
-    return VECTOR(conv_up)(walk->columns, WEIR__TILE_COLUMNS) / WEIR__TILE_COLUMNS;
+    return v_up(walk->columns, WEIR__TILE_COLUMNS) / WEIR__TILE_COLUMNS;
 }
 
 static int64_t tile_floats(const struct weir__conv_walk *walk) {
@@ -166,7 +158,7 @@ static int64_t tile_floats(const struct weir__conv_walk *walk) {
 }
 
 int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk) {
-    if (walk->single) return walk->y.taps * walk->x.taps * VECTOR(conv_up)(walk->groups, LANES);
+    if (walk->single) return walk->y.taps * walk->x.taps * v_up(walk->groups, LANES);
     return walk->groups * tiles_of(walk) * tile_floats(walk);
 }
 
@@ -234,7 +226,7 @@ static void pack_columns(const struct packing *packing, const float *kernels, in
                          int64_t first_tap, float *to) {
     const struct weir__conv_walk *walk = packing->walk;
     int64_t all = packing->kernel.height * packing->kernel.width;
-    int64_t taps = VECTOR(conv_least)(all - first_tap, LANES), places[LANES];
+    int64_t taps = v_least(all - first_tap, LANES), places[LANES];
     int64_t d_step = walk->back ? walk->columns * all : all;
     int64_t distance = walk->back ? all : walk->depth * all;
     const float *end = packing->weight + walk->groups * walk->depth * walk->columns * all;
@@ -263,14 +255,14 @@ static void pack_part(void *context, uint32_t part, uint32_t member) {
         int64_t first = left > 0 ? column + j : 0;
         for (int64_t tap = 0; tap < taps; tap += LANES)
             pack_columns(packing, kernels + first * distance + tap,
-                         VECTOR(conv_least)(left < 0 ? 0 : left, LANES), tap, to + j);
+                         v_least(left < 0 ? 0 : left, LANES), tap, to + j);
     }
 }
 
 static void pack_single(const struct packing *packing) {
     const struct weir__conv_walk *walk = packing->walk;
     int64_t taps = packing->kernel.height * packing->kernel.width;
-    int64_t padded = VECTOR(conv_up)(walk->groups, LANES);
+    int64_t padded = v_up(walk->groups, LANES);
     memset(packing->to, 0, (size_t)VECTOR(conv_packed)(walk) * sizeof *packing->to);
     for (int64_t tap = 0; tap < taps; tap++) {
         int64_t y = tap_of(&walk->y, tap / packing->kernel.width);

@@ -10,6 +10,8 @@
  * channels fill a tile, too. Of many channels, and where it is dilated, each tap is a product of
  * its own, of the pixels inside the image.
  *
+ * Where minimal filtering takes fewer multiply-adds, vector_winograd_weight.c does it all.
+ *
  * As in vector_conv.c: 106% of oneDNN's speed with AVX-512, 156% with AVX2.
  */
 #include "net/cpu/vector_winograd.h"
@@ -40,14 +42,6 @@ struct channel_block {
     int64_t group, in, in_count, out, out_count;
 };
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t count_of(int64_t length, int64_t part) {
-    return (length + part - 1) / part;
-}
-
 /* ---- what is copied at a time ---- */
 
 /** How the pixels of some images, or of some rows of one, lie side by side. */
@@ -73,9 +67,9 @@ static struct copies copies_of(const struct weight_gradient *gradient) {
     int64_t beside = seen > y->stride ? (seen - y->stride) * copies.line : 0;
     if (row * y->pixels + beside > PIXELS_FLOATS) {
         int64_t rows = (PIXELS_FLOATS - beside) / row;
-        copies.rows = rows < 1 ? 1 : least(rows, y->pixels);
+        copies.rows = rows < 1 ? 1 : v_least(rows, y->pixels);
     } else {
-        copies.images = least(PIXELS_FLOATS / (row * y->pixels + beside), gradient->images);
+        copies.images = v_least(PIXELS_FLOATS / (row * y->pixels + beside), gradient->images);
     }
     copies.image = VECTOR(conv_reach)(y, copies.rows) * copies.line;
     copies.dy_image = (copies.in_place ? y->pixels : copies.rows) * x->pixels * copies.columns;
@@ -96,7 +90,7 @@ static int64_t lay_out(const struct weight_gradient *gradient, float *memory,
     int64_t sums = walk->y.taps * walk->x.taps * gradient->channels * WEIR__TILE_COLUMNS;
     int64_t dy = sums + (copies.in_place ? 0 : copies.images * copies.dy_image);
     if (memory != NULL) *areas = (struct weight_areas){memory, memory + dy, memory + sums, NULL};
-    return VECTOR(conv_up)(dy + copies.images * copies.image, LANES);
+    return v_up(dy + copies.images * copies.image, LANES);
 }
 
 /* ---- a block ---- */
@@ -170,8 +164,8 @@ static void add_pixels(const struct weight_gradient *gradient, const struct chan
     int64_t most = copies.images;
     for (int64_t image = 0; image < gradient->images; image += most)
         for (int64_t row = 0; row < y->pixels; row += copies.rows) {
-            struct weir__conv_range rows = {row, least(row + copies.rows, y->pixels)};
-            copies.images = least(most, gradient->images - image);
+            struct weir__conv_range rows = {row, v_least(row + copies.rows, y->pixels)};
+            copies.images = v_least(most, gradient->images - image);
             copy_pixels(gradient, block, &copies, image, rows, areas);
             for (int64_t tap = 0; tap < y->taps * x->taps; tap += gradient->deep ? 1 : x->taps)
                 add_tap(gradient, block, &copies, rows, tap / x->taps, tap % x->taps, areas);
@@ -188,7 +182,7 @@ void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__c
     assert(sums->out_count <= LANES);
     for (int64_t first = 0; first < length; first += LANES) {
         vfloat rows[LANES];
-        int64_t count = least(length - first, LANES);
+        int64_t count = v_least(length - first, LANES);
         for (int64_t k = 0; k < LANES; k++) {
             int64_t i = (first + k) / taps, tap = (first + k) % taps;
             const float *from = sums->sums + (tap * sums->in_count + i) * sums->row;
@@ -207,26 +201,28 @@ void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__c
 static void make_part(void *context, uint32_t part, uint32_t member) {
     const struct weight_gradient *gradient = context;
     const struct weir__conv_walk *walk = &gradient->walk;
-    int64_t blocks = count_of(walk->depth, gradient->channels);
-    int64_t tiles = count_of(walk->columns, WEIR__TILE_COLUMNS);
+    int64_t blocks = v_parts(walk->depth, gradient->channels);
+    int64_t tiles = v_parts(walk->columns, WEIR__TILE_COLUMNS);
     struct channel_block block = {.group = part / (blocks * tiles),
                                   .in = part % blocks * gradient->channels,
                                   .out = part / blocks % tiles * WEIR__TILE_COLUMNS};
     struct weight_areas areas;
-    block.in_count = least(walk->depth - block.in, gradient->channels);
-    block.out_count = least(walk->columns - block.out, WEIR__TILE_COLUMNS);
+    block.in_count = v_least(walk->depth - block.in, gradient->channels);
+    block.out_count = v_least(walk->columns - block.out, WEIR__TILE_COLUMNS);
     lay_out(gradient, gradient->workspace + member * lay_out(gradient, NULL, NULL), &areas);
     memset(areas.sums, 0,
            (size_t)(walk->y.taps * walk->x.taps * block.in_count) * WEIR__TILE_COLUMNS *
                sizeof *areas.sums);
     add_pixels(gradient, &block, &areas);
-    for (int64_t out = 0; out < block.out_count; out += LANES) VECTOR(conv_deliver)
-    (gradient->call, &(struct weir__conv_sums){.sums = areas.sums + out,
-                                               .row = WEIR__TILE_COLUMNS,
-                                               .in = block.in,
-                                               .in_count = block.in_count,
-                                               .out = block.group * walk->columns + block.out + out,
-                                               .out_count = least(block.out_count - out, LANES)});
+    for (int64_t out = 0; out < block.out_count; out += LANES) {
+        const struct weir__conv_sums sums = {.sums = areas.sums + out,
+                                             .row = WEIR__TILE_COLUMNS,
+                                             .in = block.in,
+                                             .in_count = block.in_count,
+                                             .out = block.group * walk->columns + block.out + out,
+                                             .out_count = v_least(block.out_count - out, LANES)};
+        VECTOR(conv_deliver)(gradient->call, &sums);
+    }
 }
 
 /* ---- all blocks ---- */
@@ -234,17 +230,17 @@ static void make_part(void *context, uint32_t part, uint32_t member) {
 /** So many channels that their sums fit, and that there are enough blocks for the team. */
 static int64_t channels_of(const struct weir__op_shape *shape, const struct weir__conv_walk *walk) {
     int64_t most = SUMS_FLOATS / (walk->y.taps * walk->x.taps * WEIR__TILE_COLUMNS);
-    int64_t others = walk->groups * count_of(walk->columns, WEIR__TILE_COLUMNS);
+    int64_t others = walk->groups * v_parts(walk->columns, WEIR__TILE_COLUMNS);
     double work = weir__conv_multiply_adds(shape, shape->rows) / WEIR__SHARED_LEAST;
     double wanted = shape->threads > 1 ? shape->threads * BLOCKS_PER_MEMBER : 1;
     if (wanted > work) wanted = work;
-    int64_t blocks = most < 1 ? walk->depth : count_of(walk->depth, most);
+    int64_t blocks = most < 1 ? walk->depth : v_parts(walk->depth, most);
     while ((double)(blocks * others) < wanted &&
-           count_of(walk->depth, 2 * blocks) >= FEWEST_CHANNELS)
+           v_parts(walk->depth, 2 * blocks) >= FEWEST_CHANNELS)
         blocks *= 2;
-    int64_t channels = count_of(walk->depth, blocks);
+    int64_t channels = v_parts(walk->depth, blocks);
     int64_t unit = channels > WEIR__TILE_ROWS ? WEIR__TILE_ROWS : 1;
-    return least(VECTOR(conv_up)(channels, unit), walk->depth);
+    return v_least(v_up(channels, unit), walk->depth);
 }
 
 static struct weight_gradient gradient_of(const struct weir__op_shape *shape) {
@@ -282,8 +278,8 @@ int VECTOR(conv_weight)(const struct weir__op_call *call) {
     gradient.dy = call->in[1];
     gradient.call = call;
     gradient.workspace = call->workspace;
-    int64_t parts = walk->groups * count_of(walk->columns, WEIR__TILE_COLUMNS) *
-                    count_of(walk->depth, gradient.channels);
+    int64_t parts = walk->groups * v_parts(walk->columns, WEIR__TILE_COLUMNS) *
+                    v_parts(walk->depth, gradient.channels);
     weir__share(call, parts, weir__conv_multiply_adds(shape, shape->rows), make_part, &gradient);
     return WEIR_OK;
 }

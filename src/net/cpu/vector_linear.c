@@ -39,14 +39,6 @@ enum { SUMMED_ROWS = 256, NARROWED_ROWS = 1024 };
 /** Whether activations are stored narrower than sums. */
 static const bool narrow = sizeof(number) < sizeof(float);
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t up(int64_t count, int64_t unit) {
-    return (count + unit - 1) / unit * unit;
-}
-
 /** Whether sums are narrowed when they are whole. */
 static bool narrows(const struct weir__matrix_product *product) {
     return narrow && !product->grad_weight && !product->keeps_sums;
@@ -78,13 +70,13 @@ struct product_areas {
 /** Floats for a product of at most so many rows, and so on; places them in `memory`. */
 static int64_t lay_out(const struct weir__matrix_product *most, float *memory,
                        struct product_areas *areas) {
-    int64_t depth = steps_of(least(most->depth, DEPTH_AT_ONCE));
-    int64_t columns = up(least(most->columns, BLOCK_COLUMNS), WEIR__TILE_COLUMNS);
+    int64_t depth = steps_of(v_least(most->depth, DEPTH_AT_ONCE));
+    int64_t columns = v_up(v_least(most->columns, BLOCK_COLUMNS), WEIR__TILE_COLUMNS);
     int64_t strip = columns * depth;
-    int64_t sums = strip + (VECTOR(packs_strips)(most) ? up(WEIR__STRIP_ROWS * depth, LANES) : 0);
+    int64_t sums = strip + (VECTOR(packs_strips)(most) ? v_up(WEIR__STRIP_ROWS * depth, LANES) : 0);
     if (memory != NULL) *areas = (struct product_areas){memory, memory + strip, memory + sums};
     if (!needs_sums(most)) return sums;
-    return sums + up(least(most->rows, summed_rows(most)), WEIR__TILE_ROWS) * columns;
+    return sums + v_up(v_least(most->rows, summed_rows(most)), WEIR__TILE_ROWS) * columns;
 }
 
 int64_t VECTOR(product_floats)(const struct weir__matrix_product *most) {
@@ -98,7 +90,7 @@ int64_t VECTOR(product_floats)(const struct weir__matrix_product *most) {
  * all, for the depth itself. In each part they stand in the order of their columns. */
 static int64_t packed_before(const struct weir__matrix_product *product, int64_t first) {
     assert(first == product->depth || first % DEPTH_AT_ONCE == 0);
-    return steps_of(first) * up(product->columns, WEIR__TILE_COLUMNS);
+    return steps_of(first) * v_up(product->columns, WEIR__TILE_COLUMNS);
 }
 
 /** Points `panel` at its depth's steps, from the number `first` on, of b's columns from `j` on;
@@ -137,10 +129,10 @@ static void pack_part(void *context, uint32_t part, uint32_t member) {
     const struct panel_packing *packing = context;
     const struct weir__matrix_product *product = packing->product;
     const int64_t j = (int64_t)part * WEIR__TILE_COLUMNS;
-    struct weir__panel panel = {.columns = least(product->columns - j, WEIR__TILE_COLUMNS)};
+    struct weir__panel panel = {.columns = v_least(product->columns - j, WEIR__TILE_COLUMNS)};
     (void)member;
     for (int64_t first = 0; first < product->depth; first += DEPTH_AT_ONCE) {
-        panel.depth = steps_of(least(product->depth - first, DEPTH_AT_ONCE));
+        panel.depth = steps_of(v_least(product->depth - first, DEPTH_AT_ONCE));
         float *to = packing->to + packed_before(product, first) + j * panel.depth;
         VECTOR(pack_panel)(product, j, first, &panel, to);
     }
@@ -161,7 +153,7 @@ static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, c
         for (int64_t i = 0; ahead != NULL && i < each; i += LANES)
             __builtin_prefetch(ahead + i, 0, 2);
         if (ahead != NULL) ahead += each;
-        tile.rows = least(panel->rows - row, WEIR__TILE_ROWS);
+        tile.rows = v_least(panel->rows - row, WEIR__TILE_ROWS);
         VECTOR_F32(panel_product)(&tile);
         tile.a += tile_step;
         tile.c += WEIR__TILE_ROWS * panel->c_row;
@@ -187,12 +179,12 @@ static void multiply_depth(const struct weir__matrix_product *product,
     float *const c = panel.c;
     for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS, count++) {
         panels[count] = panel;
-        panels[count].columns = least(block->columns - j, WEIR__TILE_COLUMNS);
+        panels[count].columns = v_least(block->columns - j, WEIR__TILE_COLUMNS);
         take_panel(product, block->column + j, first, areas->panels + j * panel.depth,
                    &panels[count]);
     }
     for (int64_t row = 0; row < block->rows; row += WEIR__STRIP_ROWS) {
-        panel.rows = least(block->rows - row, WEIR__STRIP_ROWS);
+        panel.rows = v_least(block->rows - row, WEIR__STRIP_ROWS);
         VECTOR(take_strip)(product, block->row + row, first, areas->strip, &panel);
         for (int64_t i = 0; i < count; i++) {
             panel.b = panels[i].b;
@@ -245,7 +237,7 @@ static void multiply_block(const struct weir__matrix_product *product,
     }
     if (product->bias != NULL) begin_with_bias(product->bias + block->column, block, &panel);
     for (int64_t k = 0; k < product->depth; k += DEPTH_AT_ONCE) {
-        panel.depth = steps_of(least(product->depth - k, DEPTH_AT_ONCE));
+        panel.depth = steps_of(v_least(product->depth - k, DEPTH_AT_ONCE));
         multiply_depth(product, block, k, areas, panel);
         panel.mode = WEIR__PANEL_CHAIN;
     }
@@ -262,22 +254,18 @@ struct sharing {
 
 /** So many parts of nearly one size, each of whole units. */
 static int64_t cut(int64_t length, int64_t parts, int64_t unit) {
-    return up((length + parts - 1) / parts, unit);
-}
-
-static int64_t count_of(int64_t length, int64_t part) {
-    return (length + part - 1) / part;
+    return v_up((length + parts - 1) / parts, unit);
 }
 
 static void multiply_part(void *context, uint32_t part, uint32_t member) {
     const struct sharing *sharing = context;
     const struct weir__matrix_product *product = sharing->product;
-    int64_t across = count_of(product->columns, sharing->columns);
+    int64_t across = v_parts(product->columns, sharing->columns);
     struct product_block block = {.row = part / across * sharing->rows,
                                   .column = part % across * sharing->columns};
     struct product_areas areas;
-    block.rows = least(product->rows - block.row, sharing->rows);
-    block.columns = least(product->columns - block.column, sharing->columns);
+    block.rows = v_least(product->rows - block.row, sharing->rows);
+    block.columns = v_least(product->columns - block.column, sharing->columns);
     int64_t size = lay_out(product, NULL, NULL);
     lay_out(product, sharing->workspace + member * size, &areas);
     multiply_block(product, &block, &areas);
@@ -290,8 +278,8 @@ static double work_of(const struct weir__matrix_product *product) {
 /** Halves blocks until there are enough of them for the team. */
 static int64_t cut_blocks(struct sharing *sharing, uint32_t threads) {
     const struct weir__matrix_product *product = sharing->product;
-    int64_t down = needs_sums(product) ? count_of(product->rows, summed_rows(product)) : 1;
-    int64_t across = count_of(product->columns, BLOCK_COLUMNS);
+    int64_t down = needs_sums(product) ? v_parts(product->rows, summed_rows(product)) : 1;
+    int64_t across = v_parts(product->columns, BLOCK_COLUMNS);
     double wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
     if (wanted > work_of(product) / WEIR__SHARED_LEAST)
         wanted = work_of(product) / WEIR__SHARED_LEAST;
@@ -299,7 +287,7 @@ static int64_t cut_blocks(struct sharing *sharing, uint32_t threads) {
         sharing->rows = cut(product->rows, down, WEIR__TILE_ROWS);
         sharing->columns = cut(product->columns, across, WEIR__TILE_COLUMNS);
         int64_t count =
-            count_of(product->rows, sharing->rows) * count_of(product->columns, sharing->columns);
+            v_parts(product->rows, sharing->rows) * v_parts(product->columns, sharing->columns);
         bool tiny = sharing->rows <= WEIR__TILE_ROWS && sharing->columns <= WEIR__TILE_COLUMNS;
         if ((double)count >= wanted || tiny) return count;
         if (sharing->rows > sharing->columns || sharing->columns <= WEIR__TILE_COLUMNS)
@@ -424,7 +412,7 @@ static int pack(const struct weir__op_call *call, struct weir__matrix_product pr
     assert(packed != NULL);
     product.b = call->in[1];
     double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
-    weir__share(call, count_of(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
+    weir__share(call, v_parts(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
     return WEIR_OK;
 }
 

@@ -26,10 +26,6 @@ _Static_assert(SLICE_CLASSES % 2 == 0, "pairs of the depth are not cut");
 
 static const bool narrow = sizeof(number) < sizeof(float);
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static int64_t parts_of(int64_t count, int64_t part) {
     return (count + part - 1) / part;
 }
@@ -92,7 +88,7 @@ static bool slice_bytes(int64_t tokens, int64_t classes, size_t *bytes) {
 
 int VECTOR(measure_linear_cross_entropy)(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__matrix_product product = product_of(shape, WEIR__OP_linear);
-    product.rows = least(product.rows, SLICE_TOKENS);
+    product.rows = v_least(product.rows, SLICE_TOKENS);
     size_t products, each = (size_t)VECTOR(product_floats)(&product) * sizeof(float);
     if (!slice_bytes(product.rows, shape->out, workspace)) return WEIR_ERR_OVERFLOW;
     *workspace = rounded_up(*workspace);
@@ -137,10 +133,10 @@ int VECTOR(linear_cross_entropy)(const struct weir__op_call *call) {
     double sum = 0;
     int status = weir__check_targets(call, call->in[2], shape->out);
     if (status != WEIR_OK) return status;
-    if (!slice_bytes(least(count, SLICE_TOKENS), shape->out, &held)) return WEIR_ERR_OVERFLOW;
+    if (!slice_bytes(v_least(count, SLICE_TOKENS), shape->out, &held)) return WEIR_ERR_OVERFLOW;
     inner.workspace = (char *)call->workspace + rounded_up(held);
     for (; slice.token < count; slice.token += SLICE_TOKENS) {
-        slice.tokens = least(count - slice.token, SLICE_TOKENS);
+        slice.tokens = v_least(count - slice.token, SLICE_TOKENS);
         make_logits(&slice, call->packed);
         weir__share(call, parts_of(slice.tokens, PART_TOKENS), exponentials_of(&slice), total_part,
                     &slice);
@@ -156,7 +152,7 @@ int VECTOR(linear_cross_entropy)(const struct weir__op_call *call) {
 static int64_t classes_of(int64_t tokens, int64_t classes) {
     if (tokens <= SLICE_TOKENS) return classes;
     int64_t wanted = parts_of(SLICE_TOKENS * classes, tokens);
-    return least(parts_of(wanted, SLICE_CLASSES) * SLICE_CLASSES, classes);
+    return v_least(parts_of(wanted, SLICE_CLASSES) * SLICE_CLASSES, classes);
 }
 
 /** Where a gradient's workspace begins, in bytes, and its products'. */
@@ -168,7 +164,7 @@ struct head_areas {
 static bool lay_out(const struct weir__op_shape *shape, struct head_areas *areas) {
     int64_t tokens = shape->rows * shape->tokens;
     size_t rounding, sums = 0;
-    if (!slice_bytes(least(tokens, SLICE_TOKENS), shape->out, &areas->sums) ||
+    if (!slice_bytes(v_least(tokens, SLICE_TOKENS), shape->out, &areas->sums) ||
         !slice_bytes(tokens > SLICE_TOKENS ? tokens : 0, SLICE_CLASSES, &rounding) ||
         !weir__add(areas->sums, rounding, &areas->sums))
         return false;
@@ -282,7 +278,7 @@ int VECTOR(linear_cross_entropy_grad)(const struct weir__op_call *call) {
     inner.workspace = (char *)call->workspace + areas.products;
     if (narrow) slice.sums = (void *)((char *)call->workspace + areas.sums);
     for (; slice.class < shape->out; slice.class += classes) {
-        slice.classes = least(shape->out - slice.class, classes);
+        slice.classes = v_least(shape->out - slice.class, classes);
         make_logits(&slice, NULL);
         add_gradients(&slice);
     }

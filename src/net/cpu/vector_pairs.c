@@ -9,10 +9,6 @@
 
 #include <assert.h>
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 VECTOR_INLINE __mmask16 first_lanes(int64_t count) {
     return (__mmask16)((1u << (count < 0 ? 0 : count > LANES ? LANES : count)) - 1);
 }
@@ -55,7 +51,7 @@ static void pack_weight_rows(float *to, const float *from, int64_t from_row, int
             rows[j] = narrow_both(load_floats(row, count), load_floats(row + LANES, count - LANES));
         }
         v_transpose(rows);
-        int64_t steps = least((depth - k + 1) / 2, LANES);
+        int64_t steps = v_least((depth - k + 1) / 2, LANES);
         for (int64_t s = 0; s < steps; s++) v_store(to + (k / 2 + s) * WEIR__TILE_COLUMNS, rows[s]);
     }
 }
@@ -77,12 +73,12 @@ static void pack_number_rows(float *to, const number *from, int64_t from_row, in
         vfloat rows[LANES];
         V_UNROLL
         for (int j = 0; j < LANES; j++) {
-            int64_t count = j < columns ? least(depth - k, 2 * LANES) : 0;
+            int64_t count = j < columns ? v_least(depth - k, 2 * LANES) : 0;
             __mmask32 there = (__mmask32)((UINT64_C(1) << count) - 1);
             rows[j] = (vfloat)_mm512_maskz_loadu_epi16(there, from + j * from_row + k);
         }
         v_transpose(rows);
-        int64_t steps = least((depth - k + 1) / 2, LANES);
+        int64_t steps = v_least((depth - k + 1) / 2, LANES);
         for (int64_t s = 0; s < steps; s++) v_store(to + (k / 2 + s) * WEIR__TILE_COLUMNS, rows[s]);
     }
 }
@@ -101,7 +97,7 @@ static void pack_numbers(float *to, const number *from, int64_t from_row, int64_
 static int64_t numbers_of(const struct weir__matrix_product *product,
                           const struct weir__panel *panel, int64_t first) {
     assert(first % 2 == 0 && first + 2 * panel->depth <= product->depth + 1);
-    return least(2 * panel->depth, product->depth - first);
+    return v_least(2 * panel->depth, product->depth - first);
 }
 
 bool VECTOR(reads_in_place)(const struct weir__matrix_product *product) {
@@ -137,7 +133,7 @@ static void pack_adjacent(float *to, const number *a, int64_t a_step, int64_t ro
     const int64_t steps = (depth + 1) / 2;
     for (int64_t k = 0; k < depth; k += 2, a += 2 * a_step, to += WEIR__TILE_ROWS)
         for (int64_t row = 0; row < rows; row += WEIR__TILE_ROWS) {
-            int64_t count = least(rows - row, WEIR__TILE_ROWS);
+            int64_t count = v_least(rows - row, WEIR__TILE_ROWS);
             int64_t second = k + 1 < depth ? count : 0;
             vfloat pairs =
                 join(load_numbers(a + row, count), load_numbers(a + a_step + row, second));

@@ -125,7 +125,7 @@ static struct {
 
 static void fill_key(const struct weir_profile *of, struct weir__roofs *roofs) {
     *roofs = (struct weir__roofs){.count = 0};
-    snprintf(roofs->key, sizeof roofs->key, "weir roofs 1: %s: %s: %s %s", of->version, of->machine,
+    snprintf(roofs->key, sizeof roofs->key, "weir roofs 2: %s: %s: %s %s", of->version, of->machine,
              of->libraries, weir_dtype_name(of->dtype));
 }
 

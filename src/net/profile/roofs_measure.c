@@ -49,7 +49,7 @@ static const struct small_net small_nets[] = {
     {IMAGE("16", CLASSES,
            CONV("16", "3", "1") PLAIN("relu") STASH("a") HALF CONV("32", "3", "1") PLAIN("silu")
                CONV("64", "1", "0") PLAIN("gelu") CONV("128", "3", "1") PLAIN("leaky_relu")
-                   CONV("128", "1", "0") NORM
+                   CONV("256", "3", "1") CONV("128", "1", "0") NORM
            "{\"type\":\"conv2d\",\"out_channels\":64,"
            "\"kernel_size\":3,\"padding\":1,\"groups\":4}," DOUBLE POP(
                "pop_concat", "a") "{\"type\":\"avg_pool2d\",\"kernel_size\":2}," PLAIN("dropout2d")

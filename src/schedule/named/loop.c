@@ -29,7 +29,7 @@ void weir__add_updates_v(struct weir__table_builder *builder,
                          const struct weir_table_options *options, uint32_t worker) {
     assert(worker < options->workers && options->stages <= 2 * options->workers);
     weir__table_add(builder, WEIR_KIND_U, worker, 0);
-    if (options->stages > options->workers)
+    if (options->stages > options->workers && options->stages - 1 - worker != worker)
         weir__table_add(builder, WEIR_KIND_U, options->stages - 1 - worker, 0);
 }
 

@@ -11,7 +11,7 @@
 struct place {
     uint32_t next, end;     /**< of the order */
     uint32_t owed;          /**< no I before this has its W to come */
-    uint32_t live;          /**< activations */
+    uint32_t live, most;    /**< activations */
     uint32_t begin, length; /**< of the actions placed */
     bool ran;               /**< its last action was placed in this unit */
 };
@@ -50,8 +50,12 @@ static bool init(struct placing *placing) {
     for (uint32_t w = 0; w < placing->workers; w++) {
         uint32_t begin = order->lines[w];
         uint32_t end = w + 1 < placing->workers ? order->lines[w + 1] : order->count;
-        placing->places[w] =
-            (struct place){.next = begin, .end = end, .owed = begin, .begin = begin + begin / 2};
+        bool turn = placing->stages > placing->workers && placing->stages - 1 - w == w;
+        placing->places[w] = (struct place){.next = begin,
+                                            .end = end,
+                                            .owed = begin,
+                                            .most = turn ? placing->most / 2 : placing->most,
+                                            .begin = begin + begin / 2};
     }
     return true;
 }
@@ -62,7 +66,7 @@ static bool is_ready(const struct placing *placing, const struct place *place) {
     const struct weir_action *action = &placing->order->actions[place->next];
     uint32_t s = action->stage, i = action->micro_batch;
     if (action->kind == WEIR_KIND_F)
-        return place->live < placing->most && (s == 0 || placing->forwards[s - 1] > i);
+        return place->live < place->most && (s == 0 || placing->forwards[s - 1] > i);
     return placing->forwards[s] > i && (s + 1 == placing->stages || placing->inputs[s + 1] > i);
 }
 

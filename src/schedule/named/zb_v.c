@@ -6,6 +6,8 @@
  * idle time. With f and F the forwards of worker w's first and second stage, i and I their input
  * gradients, a line reads
  *   f 2 (p - w) - 1 times, F f w times, F I p - w times, then f i F I until all are done.
+ * Of 2p - 1 stages the last worker has one, which is its two in one: f stands for F, too, and I for
+ * i. Since its actions are twice as long, a step then takes 2p - 1 units more.
  *
  * At equal times (tF = tI = tW, no R, no copies) no worker is idle inside its own window for
  * m >= 2p - 1; the peak is 2p activations, of stages half as large as those of 1F1B.
@@ -25,6 +27,7 @@ enum list { F_FIRST, I_FIRST, F_SECOND, I_SECOND };
 static void add(struct zb_v_line *line, enum list list) {
     bool first = list == F_FIRST || list == I_FIRST;
     bool forward = list == F_FIRST || list == F_SECOND;
+    if (line->first == line->second && (list == F_SECOND || list == I_FIRST)) return;
     if (line->done[list] < line->micro_batches) {
         weir__table_add(line->order, forward ? WEIR_KIND_F : WEIR_KIND_I,
                         first ? line->first : line->second, line->done[list]++);
@@ -53,7 +56,7 @@ static void add_line(struct zb_v_line *line, uint32_t worker, uint32_t workers) 
 }
 
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
-    assert(options->stages == 2 * options->workers);
+    assert((options->stages + 1) / 2 == options->workers);
     uint32_t workers = options->workers;
     struct weir__table_builder order;
     weir__table_begin(&order, builder->allocator, options->stages, workers, options->micro_batches);
@@ -69,4 +72,4 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
 }
 
 const struct weir__named_schedule weir__schedule_zb_v = {
-    .name = "zb-v", .sharing = WEIR__SHARING_TWO, .fill = fill};
+    .name = "zb-v", .sharing = WEIR__SHARING_V, .fill = fill};
