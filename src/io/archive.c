@@ -29,6 +29,7 @@ bool weir__archive_has_weights(const struct weir__io *io, const char *folder) {
     const char *const names[] = {WEIR__ARCHIVE_INDEX, whole, shards};
     char path[PATH_MAX];
     bool has = false;
+    assert(folder != NULL);
     for (size_t i = 0; i < WEIR__COUNT_OF(names); i++)
         has = has || weir__folder_has(io, folder, names[i], path);
     return has;

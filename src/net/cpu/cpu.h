@@ -59,7 +59,8 @@ int weir__check_documents(const struct weir__op_call *call);
 
 /** A convolution's pass on so many rows. */
 double weir__conv_multiply_adds(const struct weir__op_shape *shape, int64_t rows);
-/** A 1x1 convolution as the op on (pixels, channels) that it is; false: it is none. */
+/** A 1x1 convolution as the op on (the output's pixels, channels) that it is; false: it is none.
+ * With strides these are some of the input's pixels. */
 bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product);
 
 /** Fills call->error for an index outside [0, limit) and returns WEIR_ERR_ARGUMENT. `what` is

@@ -77,9 +77,8 @@ static enum weir__op_code product_of(enum weir__op_code op) {
 bool weir__conv_as_product(const struct weir__op_shape *shape, struct weir__op_shape *product) {
     const struct weir__window *window = &shape->window;
     bool single = window->kernel.height == 1 && window->kernel.width == 1;
-    bool dense = window->stride.height == 1 && window->stride.width == 1;
     bool padded = window->padding.height > 0 || window->padding.width > 0;
-    if (!single || !dense || padded || window->groups > 1) return false;
+    if (!single || padded || window->groups > 1) return false;
     *product = (struct weir__op_shape){.op = product_of(shape->op),
                                        .dtype = shape->dtype,
                                        .threads = shape->threads,

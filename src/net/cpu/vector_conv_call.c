@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ops of convolutions. A 1x1 one is a product. The others' loops are over floats: numbers of
- * another kind are widened in workspace, all the micro-batch's, and the result narrowed from there.
+ * The ops of convolutions. A 1x1 one is a product; with strides, one of the input's pixels that it
+ * sees, gathered in workspace. The others' loops are over floats: numbers of another kind are
+ * widened in workspace, all the micro-batch's, and the result narrowed from there.
  */
 #include "net/cpu/rows.h"
 #include "net/cpu/vector_conv.h"
@@ -22,11 +23,97 @@ static int64_t count_out(const struct weir__op_shape *shape) {
     return shape->rows * shape->window.out.height * shape->window.out.width * shape->out;
 }
 
+/* ---- 1x1 with strides ---- */
+
+static bool is_dense(const struct weir__op_shape *shape) {
+    return shape->window.stride.height == 1 && shape->window.stride.width == 1;
+}
+
+/** Of the pixels that are seen. */
+static size_t seen_bytes(const struct weir__op_shape *shape) {
+    struct weir__plane out = shape->window.out;
+    return (size_t)v_up(shape->rows * out.height * out.width * shape->in, LANES) * sizeof(number);
+}
+
+/** All images' pixels on one side, and those that are seen side by side. */
+struct seen_pixels {
+    const struct weir__op_shape *shape;
+    number *image, *seen;
+};
+
+static void copy_numbers(number *to, const number *from, int64_t count) {
+    for (int64_t c = 0; c < count; c += LANES) {
+        int64_t lanes = v_least(count - c, LANES);
+        v_store_some(to + c, v_load_some(from + c, lanes), lanes);
+    }
+}
+
+/** One row of the output's pixels. */
+static void gather_row(void *context, uint32_t part, uint32_t member) {
+    const struct seen_pixels *pixels = context;
+    const struct weir__window *w = &pixels->shape->window;
+    int64_t channels = pixels->shape->in, row = part / w->out.height, y = part % w->out.height;
+    int64_t line = row * w->in.height + y * w->stride.height;
+    const number *from = pixels->image + line * w->in.width * channels;
+    number *to = pixels->seen + (int64_t)part * w->out.width * channels;
+    (void)member;
+    for (int64_t x = 0; x < w->out.width; x++)
+        copy_numbers(to + x * channels, from + x * w->stride.width * channels, channels);
+}
+
+/** One image, of which the others are zeros. */
+static void scatter_image(void *context, uint32_t part, uint32_t member) {
+    const struct seen_pixels *pixels = context;
+    const struct weir__window *w = &pixels->shape->window;
+    int64_t channels = pixels->shape->in, numbers = w->in.height * w->in.width * channels;
+    number *to = pixels->image + part * numbers;
+    const number *from = pixels->seen + part * w->out.height * w->out.width * channels;
+    (void)member;
+    memset(to, 0, (size_t)numbers * sizeof *to);
+    for (int64_t y = 0; y < w->out.height; y++)
+        for (int64_t x = 0; x < w->out.width; x++, from += channels) {
+            int64_t pixel = y * w->stride.height * w->in.width + x * w->stride.width;
+            copy_numbers(to + pixel * channels, from, channels);
+        }
+}
+
+/** `product` over the pixels that are seen, which stand behind its own workspace. */
+static int run_strided(const struct weir__op_call *call, const struct weir__op_shape *product) {
+    const struct weir__op_shape *shape = call->shape;
+    const struct weir__window *w = &shape->window;
+    const struct weir__kernel *kernel = &VECTOR(rows)[product->op];
+    bool back = shape->op == WEIR__OP_conv2d_grad_input;
+    size_t own;
+    int status = kernel->measure(product, &own);
+    if (status != WEIR_OK) return status;
+    number *seen = (number *)(void *)((char *)call->workspace + own);
+    struct seen_pixels pixels = {shape, back ? call->out[0] : (number *)call->in[0], seen};
+    const void *ins[] = {back ? call->in[0] : seen, call->in[1],
+                         shape->op == WEIR__OP_conv2d && shape->has_bias ? call->in[2] : NULL};
+    void *outs[] = {back ? seen : call->out[0]};
+    struct weir__op_call same = *call;
+    same.shape = product;
+    same.in = ins;
+    same.out = outs;
+    same.packed = NULL;
+    double work = WEIR__SHARED_NUMBER * (double)(count_in(shape) / (back ? 1 : w->stride.height));
+    if (!back) weir__share(call, shape->rows * w->out.height, work, gather_row, &pixels);
+    status = kernel->run(&same);
+    if (back) weir__share(call, shape->rows, work, scatter_image, &pixels);
+    return status;
+}
+
+/* ---- all ---- */
+
 static int measure_with(const struct weir__op_shape *shape, measure_fn *measure,
                         size_t *workspace) {
     struct weir__op_shape product;
-    if (weir__conv_as_product(shape, &product))
-        return VECTOR(rows)[product.op].measure(&product, workspace);
+    if (weir__conv_as_product(shape, &product)) {
+        int status = VECTOR(rows)[product.op].measure(&product, workspace);
+        if (status != WEIR_OK || is_dense(shape)) return status;
+        bool fits = weir__add(*workspace, seen_bytes(shape), workspace);
+        return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
+    }
     int status = measure(shape, workspace);
     if (status != WEIR_OK || stores_floats()) return status;
     size_t images = (size_t)(count_in(shape) + count_out(shape)), bytes;
@@ -60,6 +147,7 @@ static int run_with(const struct weir__op_call *call, measure_fn *measure, run_f
     struct weir__op_call same = *call;
     struct weir__op_shape product;
     if (weir__conv_as_product(call->shape, &product)) {
+        if (!is_dense(call->shape)) return run_strided(call, &product);
         same.shape = &product;
         return VECTOR(rows)[product.op].run(&same);
     }
