@@ -189,7 +189,7 @@ static void test_weights_are_read_in_one_file_or_in_shards(void) {
     for (size_t i = 0; i < sizeof indexes / sizeof indexes[0]; i++) {
         write_file(folder, "model.safetensors.index.json", indexes[i].index);
         CLI_CODE_IN(folder, &run, indexes[i].why == NULL ? 0 : 2,
-                    "eval --model model --load model --data text --context 8 --json b");
+                    "eval --model model --data text --context 8 --json b");
         if (indexes[i].why != NULL) EXPECT_CONTAINS(run.output, indexes[i].why);
         if (indexes[i].why == NULL)
             EXPECT(cli_do(folder, "grep '\"loss\"' a > x; grep '\"loss\"' b | cmp x -"));

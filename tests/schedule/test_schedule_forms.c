@@ -100,8 +100,7 @@ static void test_zb_v_turns_in_one_stage(void) {
             double durations[3 * (2 * P_MAX) * (5 * P_MAX) + 2 * P_MAX];
             double start[WEIR__COUNT_OF(durations)], end[WEIR__COUNT_OF(durations)];
             struct schedule_facts facts = {0};
-            if (table == NULL) return;
-            EXPECT(table->action_count <= WEIR__COUNT_OF(durations));
+            if (table == NULL || !EXPECT(table->action_count <= WEIR__COUNT_OF(durations))) return;
             for (uint32_t a = 0; a < table->action_count; a++) {
                 const struct weir_action *action = &table->actions[a];
                 double one = schedule_unit_times[action->kind];

@@ -41,13 +41,6 @@ struct seen_pixels {
     number *image, *seen;
 };
 
-static void copy_numbers(number *to, const number *from, int64_t count) {
-    for (int64_t c = 0; c < count; c += LANES) {
-        int64_t lanes = v_least(count - c, LANES);
-        v_store_some(to + c, v_load_some(from + c, lanes), lanes);
-    }
-}
-
 /** One row of the output's pixels. */
 static void gather_row(void *context, uint32_t part, uint32_t member) {
     const struct seen_pixels *pixels = context;
@@ -56,9 +49,10 @@ static void gather_row(void *context, uint32_t part, uint32_t member) {
     int64_t line = row * w->in.height + y * w->stride.height;
     const number *from = pixels->image + line * w->in.width * channels;
     number *to = pixels->seen + (int64_t)part * w->out.width * channels;
+    size_t bytes = (size_t)channels * sizeof *to;
     (void)member;
     for (int64_t x = 0; x < w->out.width; x++)
-        copy_numbers(to + x * channels, from + x * w->stride.width * channels, channels);
+        memcpy(to + x * channels, from + x * w->stride.width * channels, bytes);
 }
 
 /** One image, of which the others are zeros. */
@@ -73,7 +67,7 @@ static void scatter_image(void *context, uint32_t part, uint32_t member) {
     for (int64_t y = 0; y < w->out.height; y++)
         for (int64_t x = 0; x < w->out.width; x++, from += channels) {
             int64_t pixel = y * w->stride.height * w->in.width + x * w->stride.width;
-            copy_numbers(to + pixel * channels, from, channels);
+            memcpy(to + pixel * channels, from, (size_t)channels * sizeof *to);
         }
 }
 

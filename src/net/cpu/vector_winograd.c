@@ -103,9 +103,9 @@ void VECTOR(winograd_source)(const struct weir__winograd_image *image,
     assert(depth <= SLICE_DEPTH && area->row >= v_up(depth, LANES));
     for (int64_t tile = tiles.first; tile < tiles.end; tile++, to += area->row) {
         const float *pixels[WEIR__WINOGRAD_POSITIONS];
-        int64_t place = tile % (all.down * all.across);
-        find_pixels(image, tile / (all.down * all.across), walk->y.first + 2 * (place / all.across),
-                    walk->x.first + 2 * (place % all.across), channel, pixels);
+        const struct weir__winograd_place place = v_winograd_place(all, tile);
+        find_pixels(image, place.image, walk->y.first + place.y, walk->x.first + place.x, channel,
+                    pixels);
         int64_t c = 0;
         for (; c + LANES <= depth; c += LANES)
             transform(pixels, c, LANES, AHEAD_PIXELS * image->channels, to + c, distance);
@@ -183,8 +183,7 @@ VECTOR_INLINE void transform_back(const float *sums, int64_t distance, vfloat pi
     V_UNROLL
     for (int x = 0; x < 4; x++) {
         vfloat m[4];
-        V_UNROLL
-        for (int y = 0; y < 4; y++) m[y] = v_load(sums + (y * 4 + x) * distance);
+        v_winograd_column(sums, distance, x, m);
         rows[0][x] = m[0] + m[1] + m[2];
         rows[1][x] = m[1] - m[2] - m[3];
     }
@@ -198,14 +197,13 @@ VECTOR_INLINE void transform_back(const float *sums, int64_t distance, vfloat pi
 
 static void deliver_tile(const struct filtering *filter, const struct filter_block *block,
                          int64_t tile, const float *sums, int64_t distance) {
-    const struct weir__winograd_tiles all = VECTOR(winograd_tiles)(&filter->walk);
+    const struct weir__winograd_place place =
+        v_winograd_place(VECTOR(winograd_tiles)(&filter->walk), tile);
     const struct weir__plane plane = filter->plane;
-    int64_t place = tile % (all.down * all.across), image = tile / (all.down * all.across);
-    int64_t y = 2 * (place / all.across), x = 2 * (place % all.across);
-    int64_t high = v_least(plane.height - y, 2), wide = v_least(plane.width - x, 2);
+    int64_t high = v_least(plane.height - place.y, 2), wide = v_least(plane.width - place.x, 2);
+    int64_t pixel = (place.image * plane.height + place.y) * plane.width + place.x;
     int64_t channels = filter->channels;
-    float *to =
-        filter->to + ((image * plane.height + y) * plane.width + x) * channels + block->column;
+    float *to = filter->to + pixel * channels + block->column;
     for (int64_t j = 0; j < block->columns; j += LANES) {
         vfloat pixels[4];
         int64_t lanes = v_least(block->columns - j, LANES);

@@ -19,12 +19,12 @@ enum { WEIR__WINOGRAD_POSITIONS = 16 };
 /** Floats from a tile to the next, and from a position to the next one, of an area of so many tiles
  * and numbers: the positions' places must not fall on few sets of the first cache. */
 VECTOR_INLINE int64_t v_winograd_row(int64_t numbers) {
-    return (numbers + LANES - 1) / LANES * LANES + LANES;
+    return v_up(numbers, LANES) + LANES;
 }
 
 VECTOR_INLINE int64_t v_winograd_distance(int64_t tiles, int64_t numbers) {
     enum { UNIT = 256, APART = 80 };
-    return (tiles * v_winograd_row(numbers) + UNIT - 1 - APART) / UNIT * UNIT + APART;
+    return v_up(tiles * v_winograd_row(numbers) - APART, UNIT) + APART;
 }
 
 /** Tiles of all images, image by image and row by row. */
@@ -34,6 +34,18 @@ struct weir__winograd_tiles {
 
 /** Of a walk. */
 struct weir__winograd_tiles VECTOR(winograd_tiles)(const struct weir__conv_walk *walk);
+
+/** A tile's image, and the first of its pixels in it. */
+struct weir__winograd_place {
+    int64_t image, y, x;
+};
+
+VECTOR_INLINE struct weir__winograd_place v_winograd_place(struct weir__winograd_tiles all,
+                                                           int64_t tile) {
+    int64_t place = tile % (all.down * all.across);
+    return (struct weir__winograd_place){tile / (all.down * all.across), 2 * (place / all.across),
+                                         2 * (place % all.across)};
+}
 
 /** Images that tiles see or make. */
 struct weir__winograd_image {
@@ -63,6 +75,12 @@ void VECTOR(winograd)(const struct weir__op_call *call);
 int VECTOR(measure_winograd)(const struct weir__op_shape *shape, size_t *workspace);
 void VECTOR(winograd_weight)(const struct weir__op_call *call);
 int VECTOR(measure_winograd_weight)(const struct weir__op_shape *shape, size_t *workspace);
+
+/** One column of the sums at all positions. */
+VECTOR_INLINE void v_winograd_column(const float *sums, int64_t distance, int column, vfloat m[4]) {
+    V_UNROLL
+    for (int y = 0; y < 4; y++) m[y] = v_load(sums + (y * 4 + column) * distance);
+}
 
 /** The kernel's taps, three rows of three, become a column of positions. */
 VECTOR_INLINE void v_winograd_kernel(const vfloat taps[9], vfloat to[WEIR__WINOGRAD_POSITIONS]) {

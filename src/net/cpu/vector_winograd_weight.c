@@ -93,12 +93,12 @@ static void take_gradients(const struct weight_filtering *filter,
     const struct weir__winograd_image *dy = &filter->dy;
     float *to = area->numbers;
     for (int64_t tile = tiles.first; tile < tiles.end; tile++, to += area->row) {
-        int64_t place = tile % (all.down * all.across), image = tile / (all.down * all.across);
-        int64_t y = 2 * (place / all.across), x = 2 * (place % all.across);
+        const struct weir__winograd_place place = v_winograd_place(all, tile);
         const float *pixels[4];
         for (int64_t i = 0; i < 4; i++) {
-            bool inside = y + i / 2 < dy->plane.height && x + i % 2 < dy->plane.width;
-            int64_t pixel = (image * dy->plane.height + y + i / 2) * dy->plane.width + x + i % 2;
+            int64_t y = place.y + i / 2, x = place.x + i % 2;
+            bool inside = y < dy->plane.height && x < dy->plane.width;
+            int64_t pixel = (place.image * dy->plane.height + y) * dy->plane.width + x;
             pixels[i] = inside ? dy->numbers + pixel * dy->channels + block->out : zeros;
         }
         int64_t c = 0;
@@ -140,8 +140,7 @@ VECTOR_INLINE void transform_back(const float *sums, int64_t distance, float *to
     V_UNROLL
     for (int x = 0; x < 4; x++) {
         vfloat m[4];
-        V_UNROLL
-        for (int y = 0; y < 4; y++) m[y] = v_load(sums + (y * 4 + x) * distance);
+        v_winograd_column(sums, distance, x, m);
         rows[0][x] = m[0] + m[1] + m[2];
         rows[1][x] = m[1] - m[2];
         rows[2][x] = m[1] + m[2] - m[3];
