@@ -7,7 +7,8 @@ const Build = std.Build;
 const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
 
-/// The emulated kernels: no exceptions, no runtime of C++.
+/// The emulated kernels: no exceptions, no runtime of C++. GPUs want loops unrolled that would take
+/// the host's compiler minutes.
 pub const emulation_flags: []const []const u8 = &.{
     "-std=c++17",
     "-D_GNU_SOURCE",
@@ -22,6 +23,9 @@ pub const emulation_flags: []const []const u8 = &.{
     "-Wvla",
     "-Wno-missing-field-initializers",
     "-Werror=return-type",
+    "-Wno-pass-failed",
+    "-mllvm",
+    "-pragma-unroll-threshold=64",
 };
 /// Of images; an nvcc makes those that it knows. PTX of the last is for GPUs that come later.
 const architectures = "80 90 100";
