@@ -24,7 +24,8 @@ fail() { say "FAILED: $*"; exit 1; }
 # build TARGET STEP [OPTION]
 build() {
   # shellcheck disable=SC2086  # nothing, or one word
-  ./zigw build "$2" -Dcuda=false -Dtarget="$1" ${3:-} --search-prefix "$PWD/$work" --prefix "$work" ||
+  ./zigw build "$2" -Dcuda=false -Dtarget="$1" ${3:-} \
+    --search-prefix "$PWD/$work" --prefix "$work" ||
     fail "$2 did not build"
 }
 

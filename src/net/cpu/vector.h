@@ -356,6 +356,44 @@ VECTOR_INLINE vint v_lane_numbers(void) {
 VECTOR_INLINE void v_transpose(vfloat rows[LANES]){V_EXCHANGE(rows, 8) V_EXCHANGE(rows, 4)
                                                        V_EXCHANGE(rows, 2) V_EXCHANGE(rows, 1)}
 
+/** Eight rows of eight numbers, with so many floats from row to row, become columns. */
+VECTOR_INLINE void v_turn_quarter(const float *from, int64_t from_row, float *to, int64_t to_row) {
+    typedef float eight __attribute__((vector_size(32)));
+    eight rows[8], pairs[8];
+    V_UNROLL
+    for (int i = 0; i < 8; i++) memcpy(&rows[i], from + i * from_row, sizeof rows[i]);
+    V_UNROLL
+    for (int i = 0; i < 8; i += 2) {
+        eight a = rows[i], b = rows[i + 1];
+        pairs[i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+        pairs[i + 1] = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    V_UNROLL
+    for (int i = 0; i < 4; i++) {
+        int first = i / 2 * 4 + i % 2;
+        eight a = pairs[first], b = pairs[first + 2];
+        rows[i / 2 * 4 + i % 2 * 2] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+        rows[i / 2 * 4 + i % 2 * 2 + 1] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    V_UNROLL
+    for (int i = 0; i < 4; i++) {
+        eight low = __builtin_shufflevector(rows[i], rows[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        eight high = __builtin_shufflevector(rows[i], rows[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        memcpy(to + i * to_row, &low, sizeof low);
+        memcpy(to + (i + 4) * to_row, &high, sizeof high);
+    }
+}
+
+/** The same for 16 rows in memory, which need not be in registers all at a time. */
+VECTOR_INLINE void v_turn(const float *from, int64_t from_row, float *to, int64_t to_row) {
+    V_UNROLL
+    for (int i = 0; i < LANES; i += 8) {
+        V_UNROLL
+        for (int j = 0; j < LANES; j += 8)
+            v_turn_quarter(from + i * from_row + j, from_row, to + j * to_row + i, to_row);
+    }
+}
+
 /* ---- functions; polynomials fitted by Remez exchange, coefficients lowest power last ---- */
 
 /** x = r + power * ln 2 with r within ln 2 / 2 of 0; returns q with exp(r) = 1 + r * q. For what

@@ -64,10 +64,10 @@ void VECTOR(conv_single_walk)(const struct weir__op_call *call, const struct wei
 void VECTOR(conv_single_weight)(const struct weir__op_call *call);
 
 /** Sums of a gradient of weights: by taps, some of the input's channels and at most 16 of the
- * output's, (tap, in, out), `row` floats from one `in` to the next. */
+ * output's, with so many floats from one tap, and from one channel of the input, to the next. */
 struct weir__conv_sums {
     const float *sums;
-    int64_t row;
+    int64_t tap_row, in_row;
     int64_t in, in_count, out, out_count; /**< out of all groups, in of its own */
 };
 

@@ -23,7 +23,8 @@ enum {
     PIXELS_FLOATS = 1 << 15, /* of both operands, copied */
     DEEP_FROM = 64,          /* channels fill tiles by themselves */
     FEWEST_CHANNELS = 4,     /* of a block, for the sake of another thread */
-    AHEAD_FLOATS = 64,       /* that gradients are fetched before they are added to */
+    AHEAD_KERNELS = 2,       /* whose runs are brought near while others are added to */
+    RUN_FLOATS = 288,        /* of a kernel, which are added to at a time */
     BLOCKS_PER_MEMBER = 2
 };
 
@@ -172,28 +173,52 @@ static void add_pixels(const struct weight_gradient *gradient, const struct chan
         }
 }
 
-/* Kernels lie one behind the other in PyTorch's order, which is (in, taps) for each. */
+/* Sums of 16 kernels, channel by channel and tap by tap, become `count` floats of each. */
+static void turn(const struct weir__conv_sums *sums, int64_t taps, struct weir__conv_range floats,
+                 float turned[LANES][RUN_FLOATS]) {
+    bool in_order = sums->in_row == taps * sums->tap_row;
+    for (int64_t first = floats.first; first < floats.end; first += LANES) {
+        float *to = turned[0] + first - floats.first;
+        if (in_order && first + LANES <= floats.end) {
+            v_turn(sums->sums + first * sums->tap_row, sums->tap_row, to, RUN_FLOATS);
+            continue;
+        }
+        int64_t channel = first / taps, tap = first % taps;
+        _Alignas(64) float gathered[LANES][LANES] = {{0}};
+        for (int64_t k = 0; k < v_least(floats.end - first, LANES); k++) {
+            v_store(gathered[k], v_load(sums->sums + channel * sums->in_row + tap * sums->tap_row));
+            if (++tap == taps) tap = 0, channel++;
+        }
+        v_turn(gathered[0], LANES, to, RUN_FLOATS);
+    }
+}
+
+/* Kernels lie one behind the other in PyTorch's order, which is (in, taps) for each. Memory is gone
+ * through in runs: 16 kernels a line each at a time would take it twice as long. */
 void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__conv_sums *sums) {
     const struct weir__window *window = &call->shape->window;
     int64_t taps = window->kernel.height * window->kernel.width, length = sums->in_count * taps;
     int64_t kernel = call->shape->in / window->groups * taps;
-    float *dweight = call->out[0];
-    float *to = dweight + sums->out * kernel + sums->in * taps;
+    float *to = (float *)call->out[0] + sums->out * kernel + sums->in * taps;
     assert(sums->out_count <= LANES);
-    for (int64_t first = 0; first < length; first += LANES) {
-        vfloat rows[LANES];
-        int64_t count = v_least(length - first, LANES);
-        for (int64_t k = 0; k < LANES; k++) {
-            int64_t i = (first + k) / taps, tap = (first + k) % taps;
-            const float *from = sums->sums + (tap * sums->in_count + i) * sums->row;
-            rows[k] = k < count ? v_load(from) : v_all(0);
-        }
-        v_transpose(rows);
+    for (int64_t first = 0; first < length; first += RUN_FLOATS) {
+        _Alignas(64) float turned[LANES][RUN_FLOATS];
+        struct weir__conv_range floats = {first, v_least(first + RUN_FLOATS, length)};
+        int64_t count = floats.end - first;
+        turn(sums, taps, floats, turned);
         for (int64_t o = 0; o < sums->out_count; o++) {
-            float *place = to + o * kernel + first;
-            __builtin_prefetch(place + AHEAD_FLOATS, 1);
-            if (!call->overwrite) rows[o] += v_load_some(place, count);
-            v_store_some(place, rows[o], count);
+            float *run = to + o * kernel + first;
+            int64_t i = 0;
+            for (; i + LANES <= count; i += LANES) {
+                vfloat row = v_load(turned[o] + i);
+                __builtin_prefetch(run + AHEAD_KERNELS * kernel + i, 1);
+                v_store(run + i, call->overwrite ? row : row + v_load(run + i));
+            }
+            if (i < count) {
+                vfloat row = v_load(turned[o] + i);
+                if (!call->overwrite) row += v_load_some(run + i, count - i);
+                v_store_some(run + i, row, count - i);
+            }
         }
     }
 }
@@ -216,7 +241,8 @@ static void make_part(void *context, uint32_t part, uint32_t member) {
     add_pixels(gradient, &block, &areas);
     for (int64_t out = 0; out < block.out_count; out += LANES) {
         const struct weir__conv_sums sums = {.sums = areas.sums + out,
-                                             .row = WEIR__TILE_COLUMNS,
+                                             .tap_row = block.in_count * WEIR__TILE_COLUMNS,
+                                             .in_row = WEIR__TILE_COLUMNS,
                                              .in = block.in,
                                              .in_count = block.in_count,
                                              .out = block.group * walk->columns + block.out + out,

@@ -98,7 +98,7 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
                             const bool adjacent) {
     const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
     const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
-    const int64_t b_row = panel->b_row;
+    const int64_t b_row = panel->b_row, next = panel->next;
     const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
     const float *base[BASES];
     V_UNROLL
@@ -106,6 +106,7 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
     V_ROLLED
     for (int64_t k = 0; k < panel->depth; k++, b += b_row) {
         vregister row[TILE_REGISTERS];
+        __builtin_prefetch(b + next);
         V_UNROLL
         for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
         V_UNROLL
@@ -170,14 +171,17 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     }
 }
 
-/** As many rows as there are up to TILE_ROWS; returns how many it took. */
+/** Some rows, of which there are fewer than two tiles' in halves: few rows wait for each other's
+ * multiply-adds. Returns how many it took. */
 VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_place *place,
                            int64_t rows, const int columns, const bool adjacent) {
-    if (rows >= TILE_ROWS) return tile(panel, place, TILE_ROWS, columns, adjacent), TILE_ROWS;
-    if (TILE_ROWS > 8 && rows >= 8) return tile(panel, place, 8, columns, adjacent), 8;
-    if (TILE_ROWS > 4 && rows >= 4) return tile(panel, place, 4, columns, adjacent), 4;
-    if (rows >= 2) return tile(panel, place, 2, columns, adjacent), 2;
-    return tile(panel, place, 1, columns, adjacent), 1;
+    int64_t take = rows <= TILE_ROWS || rows >= 2 * TILE_ROWS ? rows : (rows + 1) / 2;
+#define V_TAKE(n)                                                                                  \
+    if (TILE_ROWS >= (n) && take >= (n)) return tile(panel, place, n, columns, adjacent), n;
+    V_TAKE(12)
+    V_TAKE(10) V_TAKE(8) V_TAKE(6) V_TAKE(5) V_TAKE(4) V_TAKE(3) V_TAKE(2) V_TAKE(1)
+#undef V_TAKE
+        return rows;
 }
 
 /** All rows of one tile's columns. */

@@ -17,7 +17,7 @@
 enum {
     LEAST_CHANNELS = 16,
     LEAST_PAIRS = 512,       /* of channels: fewer take less time than the transforms */
-    PAIRS_BY_TILE = 1 << 15, /* more come from memory for too few tiles */
+    PAIRS_BY_TILE = 1 << 19, /* more come from memory for too few tiles */
     LEAST_SIDE = 4,          /* smaller images see more padding than pixels */
     CHUNK_TILES = 36,        /* whole tiles of products */
     SLICE_DEPTH = 128,       /* channels */
@@ -143,21 +143,31 @@ static int64_t lay_out(const struct weir__conv_walk *walk, float *memory,
                        struct filter_areas *areas) {
     int64_t depth = v_least(walk->depth, SLICE_DEPTH),
             columns = v_least(walk->columns, BLOCK_COLUMNS);
-    int64_t source = v_winograd_distance(CHUNK_TILES, depth);
-    int64_t sums = v_winograd_distance(CHUNK_TILES, columns);
+    int64_t source_row = v_winograd_row(depth), sums_row = v_winograd_row(columns);
+    int64_t source = v_winograd_distance(CHUNK_TILES, source_row);
+    int64_t sums = v_winograd_distance(CHUNK_TILES, sums_row);
     if (memory != NULL)
         *areas = (struct filter_areas){
-            .source = {memory, v_winograd_row(depth), source},
-            .sums = {memory + WEIR__WINOGRAD_POSITIONS * source, v_winograd_row(columns), sums}};
+            .source = {memory, source_row, source},
+            .sums = {memory + WEIR__WINOGRAD_POSITIONS * source, sums_row, sums}};
     return WEIR__WINOGRAD_POSITIONS * (source + sums);
 }
 
-/** A slice of the depth, by all columns of the block. */
+/** Where the packed weights of a position and a tile of the block's columns begin. */
+static int64_t panel_place(const struct filtering *filter, const struct filter_block *block,
+                           int64_t position, int64_t tile) {
+    int64_t column = block->column / WEIR__TILE_COLUMNS + tile;
+    return (column * WEIR__WINOGRAD_POSITIONS + position) * filter->walk.depth * WEIR__TILE_COLUMNS;
+}
+
+/** A slice of the depth, by all columns of the block. Each panel is brought near by the one before
+ * it: it lies elsewhere in memory, and of few tiles takes longer to come than to multiply. */
 static void multiply(const struct filtering *filter, const struct filter_block *block,
                      int64_t tiles, struct weir__conv_range depth,
                      const struct filter_areas *areas) {
-    const struct weir__conv_walk *walk = &filter->walk;
-    int64_t panel_floats = walk->depth * WEIR__TILE_COLUMNS;
+    const float *weights = filter->weights + depth.first * WEIR__TILE_COLUMNS;
+    int64_t across = v_parts(block->columns, WEIR__TILE_COLUMNS);
+    int64_t panels = WEIR__WINOGRAD_POSITIONS * across, place = panel_place(filter, block, 0, 0);
     struct weir__panel panel = {.a_row = areas->source.row,
                                 .a_step = 1,
                                 .b_row = WEIR__TILE_COLUMNS,
@@ -165,16 +175,16 @@ static void multiply(const struct filtering *filter, const struct filter_block *
                                 .rows = tiles,
                                 .depth = depth.end - depth.first,
                                 .mode = depth.first == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
-    for (int64_t p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
-        for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS) {
-            int64_t number =
-                (block->column + j) / WEIR__TILE_COLUMNS * WEIR__WINOGRAD_POSITIONS + p;
-            panel.columns = v_least(v_up(block->columns - j, LANES), WEIR__TILE_COLUMNS);
-            panel.a = areas->source.numbers + p * areas->source.distance;
-            panel.b = filter->weights + number * panel_floats + depth.first * WEIR__TILE_COLUMNS;
-            panel.c = areas->sums.numbers + p * areas->sums.distance + j;
-            VECTOR_F32(panel_product)(&panel);
-        }
+    for (int64_t n = 0; n < panels; n++) {
+        int64_t p = n / across, j = n % across * WEIR__TILE_COLUMNS, here = place;
+        if (n + 1 < panels) place = panel_place(filter, block, (n + 1) / across, (n + 1) % across);
+        panel.columns = v_least(v_up(block->columns - j, LANES), WEIR__TILE_COLUMNS);
+        panel.a = areas->source.numbers + p * areas->source.distance;
+        panel.b = weights + here;
+        panel.c = areas->sums.numbers + p * areas->sums.distance + j;
+        panel.next = place - here;
+        VECTOR_F32(panel_product)(&panel);
+    }
 }
 
 /** A tile's sums of some columns become its four pixels. */

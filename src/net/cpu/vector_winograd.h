@@ -16,15 +16,15 @@
 
 enum { WEIR__WINOGRAD_POSITIONS = 16 };
 
-/** Floats from a tile to the next, and from a position to the next one, of an area of so many tiles
- * and numbers: the positions' places must not fall on few sets of the first cache. */
+/** Floats from a tile to the next one, and from a position to the next one, of an area of so many
+ * tiles: the positions' places must not fall on few sets of the first cache. */
 VECTOR_INLINE int64_t v_winograd_row(int64_t numbers) {
     return v_up(numbers, LANES) + LANES;
 }
 
-VECTOR_INLINE int64_t v_winograd_distance(int64_t tiles, int64_t numbers) {
+VECTOR_INLINE int64_t v_winograd_distance(int64_t tiles, int64_t row) {
     enum { UNIT = 256, APART = 80 };
-    return v_up(tiles * v_winograd_row(numbers) - APART, UNIT) + APART;
+    return v_up(tiles * row - APART, UNIT) + APART;
 }
 
 /** Tiles of all images, image by image and row by row. */

@@ -17,6 +17,8 @@ enum {
     CHUNK_TILES = 48,
     BLOCK_IN = 128,
     BLOCK_OUT = 64,
+    TAPS = 9,
+    PIECE_IN = 32, /* whose taps turn together */
     FEWEST_IN = 16 /* for the sake of another thread */
 };
 _Static_assert(BLOCK_IN % LANES == 0 && BLOCK_OUT % LANES == 0, "blocks are whole vectors");
@@ -28,6 +30,7 @@ struct weight_filtering {
     struct weir__conv_walk walk;
     struct weir__winograd_image x, dy;
     int64_t all_tiles, in; /* of all images; channels of x in a block */
+    int64_t columns;       /* channels of dy whose sums are kept at a time */
     float *workspace;
 };
 
@@ -44,15 +47,18 @@ struct filtered_weight_areas {
 static int64_t lay_out(const struct weight_filtering *filter, float *memory,
                        struct filtered_weight_areas *areas) {
     int64_t out = v_least(filter->walk.columns, BLOCK_OUT);
-    int64_t sums = v_winograd_distance(filter->in, out);
-    int64_t x = v_winograd_distance(CHUNK_TILES, filter->in);
-    int64_t dy = v_winograd_distance(CHUNK_TILES, out);
+    int64_t x_row = v_winograd_row(filter->in), dy_row = v_winograd_row(out);
+    int64_t sums_row =
+        filter->columns > WEIR__TILE_COLUMNS ? v_winograd_row(filter->columns) : filter->columns;
+    int64_t sums = v_winograd_distance(filter->in, sums_row);
+    int64_t x = v_winograd_distance(CHUNK_TILES, x_row);
+    int64_t dy = v_winograd_distance(CHUNK_TILES, dy_row);
     if (memory != NULL) {
         float *second = memory + WEIR__WINOGRAD_POSITIONS * sums;
         *areas = (struct filtered_weight_areas){
-            .sums = {memory, v_winograd_row(out), sums},
-            .x = {second, v_winograd_row(filter->in), x},
-            .dy = {second + WEIR__WINOGRAD_POSITIONS * x, v_winograd_row(out), dy}};
+            .sums = {memory, sums_row, sums},
+            .x = {second, x_row, x},
+            .dy = {second + WEIR__WINOGRAD_POSITIONS * x, dy_row, dy}};
     }
     return WEIR__WINOGRAD_POSITIONS * (sums + x + dy);
 }
@@ -111,31 +117,36 @@ static void take_gradients(const struct weight_filtering *filter,
 
 /* ---- a block ---- */
 
-static void add_chunk(const struct weight_filtering *filter, const struct filtered_channels *block,
-                      struct weir__conv_range tiles, const struct filtered_weight_areas *areas) {
+static void bring_chunk(const struct weight_filtering *filter,
+                        const struct filtered_channels *block, struct weir__conv_range tiles,
+                        const struct filtered_weight_areas *areas) {
+    VECTOR(winograd_source)
+    (&filter->x, &filter->walk, tiles, block->in, block->in_count, &areas->x);
+    take_gradients(filter, block, tiles, &areas->dy);
+}
+
+/** Some columns of the block, by all of its channels of x. The first chunk's sums begin at 0. */
+static void add_chunk(const struct filtered_channels *block, struct weir__conv_range tiles,
+                      struct weir__conv_range columns, const struct filtered_weight_areas *areas) {
     struct weir__panel panel = {.a_row = 1,
                                 .a_step = areas->x.row,
                                 .b_row = areas->dy.row,
                                 .c_row = areas->sums.row,
                                 .rows = block->in_count,
                                 .depth = tiles.end - tiles.first,
-                                .mode = WEIR__PANEL_CHAIN};
-    VECTOR(winograd_source)
-    (&filter->x, &filter->walk, tiles, block->in, block->in_count, &areas->x);
-    take_gradients(filter, block, tiles, &areas->dy);
+                                .mode = tiles.first == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
     for (int64_t p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
-        for (int64_t j = 0; j < block->out_count; j += WEIR__TILE_COLUMNS) {
-            panel.columns = v_least(v_up(block->out_count - j, LANES), WEIR__TILE_COLUMNS);
+        for (int64_t j = columns.first; j < columns.end; j += WEIR__TILE_COLUMNS) {
+            panel.columns = v_least(v_up(columns.end - j, LANES), WEIR__TILE_COLUMNS);
             panel.a = areas->x.numbers + p * areas->x.distance;
             panel.b = areas->dy.numbers + p * areas->dy.distance + j;
-            panel.c = areas->sums.numbers + p * areas->sums.distance + j;
+            panel.c = areas->sums.numbers + p * areas->sums.distance + j - columns.first;
             VECTOR_F32(panel_product)(&panel);
         }
 }
 
 /** A pair of channels' sums, 16 pairs at a time, become kernels' taps. */
-VECTOR_INLINE void transform_back(const float *sums, int64_t distance, float *to,
-                                  int64_t tap_distance) {
+VECTOR_INLINE void transform_back(const float *sums, int64_t distance, float *to) {
     vfloat rows[3][4];
     V_UNROLL
     for (int x = 0; x < 4; x++) {
@@ -148,26 +159,28 @@ VECTOR_INLINE void transform_back(const float *sums, int64_t distance, float *to
     V_UNROLL
     for (int y = 0; y < 3; y++) {
         const vfloat *m = rows[y];
-        v_store(to + (y * 3 + 0) * tap_distance, m[0] + m[1] + m[2]);
-        v_store(to + (y * 3 + 1) * tap_distance, m[1] - m[2]);
-        v_store(to + (y * 3 + 2) * tap_distance, m[1] + m[2] - m[3]);
+        v_store(to + (y * 3 + 0) * LANES, m[0] + m[1] + m[2]);
+        v_store(to + (y * 3 + 1) * LANES, m[1] - m[2]);
+        v_store(to + (y * 3 + 2) * LANES, m[1] + m[2] - m[3]);
     }
 }
 
-/** Taps stand where a chunk's pixels did. */
 static void deliver(const struct weight_filtering *filter, const struct filtered_channels *block,
-                    const struct filtered_weight_areas *areas) {
-    float *taps = areas->x.numbers;
-    struct weir__conv_sums sums = {
-        .sums = taps, .row = LANES, .in = block->in, .in_count = block->in_count};
-    for (int64_t j = 0; j < block->out_count; j += LANES) {
-        for (int64_t i = 0; i < block->in_count; i++)
-            transform_back(areas->sums.numbers + i * areas->sums.row + j, areas->sums.distance,
-                           taps + i * LANES, block->in_count * LANES);
-        sums.out = block->out + j;
-        sums.out_count = v_least(block->out_count - j, LANES);
-        VECTOR(conv_deliver)(filter->call, &sums);
-    }
+                    struct weir__conv_range columns, const struct filtered_weight_areas *areas) {
+    _Alignas(64) float taps[PIECE_IN * TAPS * LANES];
+    struct weir__conv_sums sums = {.sums = taps, .tap_row = LANES, .in_row = TAPS * LANES};
+    for (int64_t j = columns.first; j < columns.end; j += LANES)
+        for (int64_t first = 0; first < block->in_count; first += PIECE_IN) {
+            const float *from = areas->sums.numbers + first * areas->sums.row + j - columns.first;
+            sums.in = block->in + first;
+            sums.in_count = v_least(block->in_count - first, PIECE_IN);
+            sums.out = block->out + j;
+            sums.out_count = v_least(columns.end - j, LANES);
+            for (int64_t i = 0; i < sums.in_count; i++)
+                transform_back(from + i * areas->sums.row, areas->sums.distance,
+                               taps + i * TAPS * LANES);
+            VECTOR(conv_deliver)(filter->call, &sums);
+        }
 }
 
 static void make_part(void *context, uint32_t part, uint32_t member) {
@@ -176,16 +189,20 @@ static void make_part(void *context, uint32_t part, uint32_t member) {
     struct filtered_channels block = {.in = part % blocks * filter->in,
                                       .out = part / blocks * BLOCK_OUT};
     struct filtered_weight_areas areas;
+    struct weir__conv_range tiles = {0, 0};
     block.in_count = v_least(filter->walk.depth - block.in, filter->in);
     block.out_count = v_least(filter->walk.columns - block.out, BLOCK_OUT);
     lay_out(filter, filter->workspace + member * lay_out(filter, NULL, NULL), &areas);
-    memset(areas.sums.numbers, 0,
-           (size_t)(WEIR__WINOGRAD_POSITIONS * areas.sums.distance) * sizeof(float));
-    for (int64_t first = 0; first < filter->all_tiles; first += CHUNK_TILES) {
-        struct weir__conv_range tiles = {first, v_least(first + CHUNK_TILES, filter->all_tiles)};
-        add_chunk(filter, &block, tiles, &areas);
-    }
-    deliver(filter, &block, &areas);
+    do {
+        tiles = (struct weir__conv_range){tiles.end,
+                                          v_least(tiles.end + CHUNK_TILES, filter->all_tiles)};
+        bring_chunk(filter, &block, tiles, &areas);
+        for (int64_t j = 0; j < block.out_count; j += filter->columns) {
+            struct weir__conv_range columns = {j, v_least(j + filter->columns, block.out_count)};
+            add_chunk(&block, tiles, columns, &areas);
+            if (tiles.end == filter->all_tiles) deliver(filter, &block, columns, &areas);
+        }
+    } while (tiles.end < filter->all_tiles);
 }
 
 /* ---- all blocks ---- */
@@ -208,6 +225,8 @@ static struct weight_filtering filtering_of(const struct weir__op_shape *shape) 
     const struct weir__winograd_tiles tiles = VECTOR(winograd_tiles)(&filter.walk);
     filter.all_tiles = shape->rows * tiles.down * tiles.across;
     filter.in = channels_of(shape, &filter.walk);
+    filter.columns = filter.all_tiles > CHUNK_TILES ? v_least(filter.walk.columns, BLOCK_OUT)
+                                                    : WEIR__TILE_COLUMNS;
     return filter;
 }
 
