@@ -229,6 +229,12 @@ struct weir_stage_calls {
     int (*prepare)(void *context, int64_t rows);
     /** Once, on the worker's thread, if attach succeeded; the memory goes after it. */
     void (*detach)(void *context);
+    /** NULL, or work ahead: a piece of what calls of this update would have to do first, such as
+     * packing weights, on the worker's thread while what `task` needs is still being made. Of the
+     * task's memory there are parameters and state. *more: there is another piece; pieces should be
+     * short, for the inputs may come meanwhile. No bit may depend on whether it was called: it is
+     * not on GPUs, over several processes and with ties, where parameters may be on their way. */
+    int (*ahead)(void *context, const struct weir_task *task, bool *more);
 };
 
 /** How a stage uses a skip. Exactly one stash; any number of reads; at most one pop, which is the

@@ -202,6 +202,11 @@ int weir__program_look(const struct weir__program_run *run,
 int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
                       const struct weir__planned_call **failed);
 
+/** Packs the weights of the first call of the program that would have to. *packed: there was one.
+ */
+int weir__program_pack(const struct weir__program *program, const struct weir__program_run *run,
+                       bool *packed);
+
 /** Packing by lifetimes: buffer i is used by calls first[i] … last[i]. */
 struct weir__buffer {
     size_t bytes;  /**< a multiple of 64; 0 takes no room */

@@ -16,6 +16,11 @@ static bool holds(const struct weir__net_lasting *lasting, uint64_t weights) {
     return weights != 0 && (lasting->packed_of == weights || owner_does);
 }
 
+static uint64_t weights_of(const struct weir__program_run *run,
+                           const struct weir__net_lasting *lasting) {
+    return lasting->frozen ? run->weights_given : run->weights;
+}
+
 /** Points the call at its node's lasting memory; weights are packed when they are new. */
 static int take_lasting(const struct weir__program_run *run, const struct weir__node_call *node,
                         struct weir__op_call *call) {
@@ -27,7 +32,7 @@ static int take_lasting(const struct weir__program_run *run, const struct weir__
         return WEIR_OK;
     }
     call->packed = memory;
-    uint64_t weights = lasting->frozen ? run->weights_given : run->weights;
+    uint64_t weights = weights_of(run, lasting);
     if (holds(lasting, weights)) return WEIR_OK;
     lasting->packed_of = 0;
     int status = node->kernel->pack(call, memory);
@@ -133,13 +138,10 @@ static int run_last_rows(const struct weir__program_run *run,
     return run_kernel(&fewer, &last);
 }
 
-static int run_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
-                    uint32_t i, struct weir__op_call *call) {
+/** Points the call at what it works on, by arrays of the caller. */
+static int place_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
+                      const void **in, void **out, struct weir__op_call *call) {
     assert(planned->in_count <= WEIR__NODE_IN_MAX && planned->out_count <= WEIR__NODE_OUT_MAX);
-    const void *in[WEIR__NODE_IN_MAX];
-    void *out[WEIR__NODE_OUT_MAX];
-    int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
-    if (status != WEIR_OK || (planned->to_output && !run->output_wanted)) return status;
     for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
     for (uint32_t k = 0; k < planned->out_count; k++)
         out[k] = (void *)resolve(run, &planned->out[k]);
@@ -149,7 +151,16 @@ static int run_call(const struct weir__program_run *run, const struct weir__plan
     call->shape = &planned->node->shape;
     call->state = planned->node->state;
     call->packed = NULL;
-    if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, call);
+    return planned->node->lasting == NULL ? WEIR_OK : take_lasting(run, planned->node, call);
+}
+
+static int run_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
+                    uint32_t i, struct weir__op_call *call) {
+    const void *in[WEIR__NODE_IN_MAX];
+    void *out[WEIR__NODE_OUT_MAX];
+    int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
+    if (status != WEIR_OK || (planned->to_output && !run->output_wanted)) return status;
+    status = place_call(run, planned, in, out, call);
     if (status != WEIR_OK) return status;
     bool fewer = planned->row_units > 0 && run->output_first > 0;
     status = fewer ? run_last_rows(run, planned, call) : run_kernel(planned, call);
@@ -215,4 +226,21 @@ void weir__instance_release(struct weir__instance *instance, uint32_t node_count
         node->prepared = false;
     }
     instance->prepared = false;
+}
+
+int weir__program_pack(const struct weir__program *program, const struct weir__program_run *run,
+                       bool *packed) {
+    *packed = false;
+    for (uint32_t i = 0; i < program->call_count; i++) {
+        const struct weir__planned_call *planned = &program->calls[i];
+        const struct weir__net_lasting *lasting = planned->node->lasting;
+        if (lasting == NULL || planned->node->kernel->pack == NULL) continue;
+        if (holds(lasting, weights_of(run, lasting))) continue;
+        struct weir__op_call call = run->call;
+        const void *in[WEIR__NODE_IN_MAX];
+        void *out[WEIR__NODE_OUT_MAX];
+        *packed = true;
+        return place_call(run, planned, in, out, &call);
+    }
+    return WEIR_OK;
 }

@@ -246,6 +246,31 @@ static int run(void *context, const struct weir_task *task) {
                                  : stage->timing->note(stage->timing, task, kind, program);
 }
 
+/** Packs the weights of one call: forwards first, as they are needed. Unless every micro-batch
+ * packs anew, all calls of the update find them then. */
+static int ahead(void *context, const struct weir_task *task, bool *more) {
+    struct weir__net_stage *stage = context;
+    const struct weir__net_step_state *step = task->user;
+    const struct weir__instance *instance = find_instance(stage, task->rows);
+    *more = false;
+    if (instance == NULL || !instance->prepared || step == NULL || step->weights == 0 ||
+        stage->packed_ahead == step->weights)
+        return WEIR_OK;
+    fill_bases(stage, instance, task, 0);
+    const struct weir__program_run run = {.bases = stage->bases,
+                                          .weights = step->weights,
+                                          .weights_given = step->weights_given,
+                                          .call = {.stream = task->stream, .error = task->error}};
+    for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
+        bool infers = kind == WEIR__PROGRAM_INFER || kind == WEIR__PROGRAM_INFER_LOSS;
+        if ((instance->planned >> kind & 1) == 0 || infers != (task->phase == WEIR_INFER)) continue;
+        int status = weir__program_pack(&instance->programs[kind], &run, more);
+        if (status != WEIR_OK || *more) return status;
+    }
+    stage->packed_ahead = step->weights;
+    return WEIR_OK;
+}
+
 /* ---- norm and update ---- */
 
 static void *at(void *base, size_t offset) {
@@ -395,6 +420,7 @@ static const struct weir_stage_calls calls = {.forward = run,
                                               .backward_weight = run,
                                               .norm = norm,
                                               .update = update,
+                                              .ahead = ahead,
                                               .combine = combine,
                                               .measure = measure,
                                               .attach = attach,

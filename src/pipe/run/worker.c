@@ -265,10 +265,47 @@ static int own_status(int status) {
     return status == WEIR_ERR_TORN ? WEIR_ERR_CALLBACK : status;
 }
 
+/* Another worker of this process that the call still waits for; -1: none. */
+static int32_t find_missing(const struct weir__run *run, const struct weir__call *call) {
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
+        const struct weir__needed_wait *wait = &run->plan->waits[i];
+        struct weir__worker *from = &run->pipe->workers[wait->worker];
+        if (from != run->worker && !weir__gate_reached(&from->progress, from->base + wait->count))
+            return (int32_t)wait->worker;
+    }
+    return -1;
+}
+
+/* What the stage can do ahead, a piece at a time until the call's inputs are there. It counts as
+ * waiting, whose time it takes. */
+static int work_ahead(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
+    const struct weir_stage *stage = &run->pipe->setup.stages[call->action.stage].stage;
+    struct weir__worker *worker = run->worker;
+    bool more = stage->calls->ahead != NULL && stage->tie_count == 0 && run->pipe->ranks == NULL &&
+                worker->device->calls->synchronous && call->views != NULL;
+    int status = WEIR_OK;
+    while (more && status == WEIR_OK && !weir__run_has_failed(run)) {
+        int32_t missing = find_missing(run, call);
+        if (missing < 0) break;
+        *waited_for = missing;
+        weir__run_fill_task(run, call);
+        atomic_store_explicit(&worker->busy_action, (uint32_t)(call - run->plan->calls),
+                              memory_order_relaxed);
+        atomic_store_explicit(&worker->busy_since, weir__now_ns(), memory_order_release);
+        status = stage->calls->ahead(stage->context, &run->task, &more);
+        atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
+    }
+    return status;
+}
+
 /* Returns when all that the call follows has happened, or will happen before it in its stream. */
 static int wait_inputs(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
-    int status = weir__run_lanes(run, call);
-    *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
+    int status = weir__run_lanes(run, call), ahead = WEIR_OK;
+    *waited_for = -1;
+    if (status == WEIR_OK) ahead = work_ahead(run, call, waited_for);
+    int32_t whom = weir__run_gates(run, call->wait_begin, call->wait_end);
+    if (whom >= 0) *waited_for = whom;
+    if (status == WEIR_OK) status = ahead;
     if (status != WEIR_OK) return status;
     if (run->pipe->ranks != NULL && weir__writes(call->action.kind, WEIR__PARAMETERS))
         weir__ranks_wait_numbers(run);
