@@ -235,6 +235,62 @@ static void test_a_pipe_in_use_is_busy(void) {
     engine_trial_close(&trial);
 }
 
+/* ---- work ahead ---- */
+
+/* Of stage 1, in pieces, which stage 0 waits for: it is done while worker 1 waits, or not at all.
+ */
+static struct {
+    struct weir_stage_calls calls;
+    uint32_t pieces;
+    int status;
+    _Atomic uint32_t done;
+} ahead;
+
+static int work_ahead(void *context, const struct weir_task *task, bool *more) {
+    const struct engine_stage *stage = context;
+    EXPECT_EQ_UINT(task->stage, 1);
+    EXPECT(task->state == stage->state && task->parameters != NULL);
+    *more = atomic_fetch_add(&ahead.done, 1) + 1 < ahead.pieces;
+    return ahead.status;
+}
+
+static int await_pieces(void *context, const struct weir_task *task) {
+    (void)context;
+    for (int k = 0; task->stage == 0 && k < 5000 && atomic_load(&ahead.done) < ahead.pieces; k++)
+        nap(MILLISECOND);
+    return 0;
+}
+
+static bool open_ahead(uint32_t pieces, int status) {
+    struct weir_pipe_options options = chain(&model, 2);
+    ahead.calls = *model.described[1].calls;
+    ahead.calls.ahead = work_ahead;
+    ahead.pieces = pieces, ahead.status = status;
+    atomic_store(&ahead.done, 0);
+    model.described[1].calls = &ahead.calls;
+    model.hook = await_pieces;
+    return engine_trial_open(&trial, &model, &options, NULL);
+}
+
+static void test_what_can_be_done_ahead_is_done_while_a_worker_waits(void) {
+    CHECK(open_ahead(3, WEIR_OK));
+    struct weir_step step = engine_step(&trial.batch);
+    EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_OK);
+    EXPECT(atomic_load(&ahead.done) >= 3);
+    engine_trial_close(&trial);
+    CHECK(open_ahead(1, WEIR_OK));
+    engine_trial_step(&trial); /* and no bit is another */
+    engine_trial_close(&trial);
+}
+
+static void test_work_ahead_that_fails_ends_the_step(void) {
+    CHECK(open_ahead(1, 7));
+    struct weir_step step = engine_step(&trial.batch);
+    EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), 7);
+    EXPECT_EQ_INT(trial.result.error.stage, 1);
+    engine_trial_close(&trial);
+}
+
 /* A step that has begun, to be destroyed under. */
 struct stepping {
     struct weir_pipe *pipe;
@@ -469,7 +525,8 @@ WEIR_TEST_SUITE(pipe_life, TEST(a_thousand_pipes_leave_nothing_behind),
                 TEST(destroying_nothing_does_nothing), TEST(two_pipes_share_the_cores),
                 TEST(destroying_a_pipe_does_not_disturb_another),
                 TEST(a_pipe_may_be_used_from_any_thread), TEST(a_pipe_in_use_is_busy),
-                TEST(destroying_waits_for_a_step),
+                TEST(what_can_be_done_ahead_is_done_while_a_worker_waits),
+                TEST(work_ahead_that_fails_ends_the_step), TEST(destroying_waits_for_a_step),
                 TEST(a_callback_that_does_not_return_is_reported),
                 TEST(destroying_waits_for_a_callback_that_does_not_return),
                 TEST(many_short_callbacks_are_no_timeout), TEST(workers_run_at_the_same_time),
