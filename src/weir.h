@@ -224,16 +224,13 @@ struct weir_stage_calls {
     /** Once, on the worker's thread, before any other call there. Does not own the memory. */
     int (*attach)(void *context, const struct weir_attachment *attachment);
     /** On the worker's thread, once for each size of micro-batch before it is first used; again
-     * only after a weir_pipe_prepare that failed, or where measure was asked for further phases of
-     * that size. */
+     * only after a weir_pipe_prepare that failed, or where measure was asked for more phases of it.
+     */
     int (*prepare)(void *context, int64_t rows);
     /** Once, on the worker's thread, if attach succeeded; the memory goes after it. */
     void (*detach)(void *context);
-    /** NULL, or work ahead: a piece of what calls of this update would have to do first, such as
-     * packing weights, on the worker's thread while what `task` needs is still being made. Of the
-     * task's memory there are parameters and state. *more: there is another piece; pieces should be
-     * short, for the inputs may come meanwhile. No bit may depend on whether it was called: it is
-     * not on GPUs, over several processes and with ties, where parameters may be on their way. */
+    /** NULL, or a piece of work ahead, such as packing weights, while `task` waits, which has
+     * parameters and state alone. *more: one is left. Not on GPUs, over processes, with ties. */
     int (*ahead)(void *context, const struct weir_task *task, bool *more);
 };
 

@@ -267,6 +267,7 @@ static int own_status(int status) {
 
 /* Another worker of this process that the call still waits for; -1: none. */
 static int32_t find_missing(const struct weir__run *run, const struct weir__call *call) {
+    assert(call->wait_begin <= call->wait_end && call->wait_end <= run->plan->wait_count);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         const struct weir__needed_wait *wait = &run->plan->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
@@ -278,16 +279,16 @@ static int32_t find_missing(const struct weir__run *run, const struct weir__call
 
 /* What the stage can do ahead, a piece at a time until the call's inputs are there. It counts as
  * waiting, whose time it takes. */
-static int work_ahead(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
+static int work_ahead(struct weir__run *run, const struct weir__call *call, int32_t *missing) {
     const struct weir_stage *stage = &run->pipe->setup.stages[call->action.stage].stage;
     struct weir__worker *worker = run->worker;
     bool more = stage->calls->ahead != NULL && stage->tie_count == 0 && run->pipe->ranks == NULL &&
                 worker->device->calls->synchronous && call->views != NULL;
     int status = WEIR_OK;
     while (more && status == WEIR_OK && !weir__run_has_failed(run)) {
-        int32_t missing = find_missing(run, call);
-        if (missing < 0) break;
-        *waited_for = missing;
+        int32_t whom = find_missing(run, call);
+        if (whom < 0) break;
+        *missing = whom;
         weir__run_fill_task(run, call);
         atomic_store_explicit(&worker->busy_action, (uint32_t)(call - run->plan->calls),
                               memory_order_relaxed);
@@ -300,12 +301,11 @@ static int work_ahead(struct weir__run *run, const struct weir__call *call, int3
 
 /* Returns when all that the call follows has happened, or will happen before it in its stream. */
 static int wait_inputs(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
-    int status = weir__run_lanes(run, call), ahead = WEIR_OK;
-    *waited_for = -1;
-    if (status == WEIR_OK) ahead = work_ahead(run, call, waited_for);
-    int32_t whom = weir__run_gates(run, call->wait_begin, call->wait_end);
-    if (whom >= 0) *waited_for = whom;
-    if (status == WEIR_OK) status = ahead;
+    int32_t missing = -1;
+    int begun = weir__run_lanes(run, call), status = work_ahead(run, call, &missing);
+    *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
+    if (*waited_for < 0) *waited_for = missing;
+    if (begun != WEIR_OK) return begun;
     if (status != WEIR_OK) return status;
     if (run->pipe->ranks != NULL && weir__writes(call->action.kind, WEIR__PARAMETERS))
         weir__ranks_wait_numbers(run);
