@@ -224,8 +224,7 @@ struct weir_stage_calls {
     /** Once, on the worker's thread, before any other call there. Does not own the memory. */
     int (*attach)(void *context, const struct weir_attachment *attachment);
     /** On the worker's thread, once for each size of micro-batch before it is first used; again
-     * only after a weir_pipe_prepare that failed, or where measure was asked for more phases of it.
-     */
+     * only after a weir_pipe_prepare that failed, or a measure for further phases. */
     int (*prepare)(void *context, int64_t rows);
     /** Once, on the worker's thread, if attach succeeded; the memory goes after it. */
     void (*detach)(void *context);
