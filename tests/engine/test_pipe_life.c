@@ -237,8 +237,7 @@ static void test_a_pipe_in_use_is_busy(void) {
 
 /* ---- work ahead ---- */
 
-/* Of stage 1, in pieces, which stage 0 waits for: it is done while worker 1 waits, or not at all.
- */
+/* Of stage 1, in pieces that stage 0 waits for: done while worker 1 waits, or not at all. */
 static struct {
     struct weir_stage_calls calls;
     uint32_t pieces;

@@ -202,8 +202,7 @@ int weir__program_look(const struct weir__program_run *run,
 int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
                       const struct weir__planned_call **failed);
 
-/** Packs the weights of the first call of the program that would have to. *packed: there was one.
- */
+/** Packs the weights of the first call that would have to. *packed: there was one. */
 int weir__program_pack(const struct weir__program *program, const struct weir__program_run *run,
                        bool *packed);
 

@@ -53,8 +53,7 @@ struct weir__panel {
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
     struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
-    int64_t
-        next; /**< from b to what else is brought near, row by row: the next panel; 0: nothing */
+    int64_t next; /**< from b to the panel that is brought near meanwhile; 0: none */
 };
 
 void VECTOR_F32(panel_product)(const struct weir__panel *panel);

@@ -173,7 +173,7 @@ static void add_pixels(const struct weight_gradient *gradient, const struct chan
         }
 }
 
-/* Sums of 16 kernels, channel by channel and tap by tap, become `count` floats of each. */
+/* Sums of 16 kernels, channel by channel and tap by tap, become some floats of each. */
 static void turn(const struct weir__conv_sums *sums, int64_t taps, struct weir__conv_range floats,
                  float turned[LANES][RUN_FLOATS]) {
     bool in_order = sums->in_row == taps * sums->tap_row;

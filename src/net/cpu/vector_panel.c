@@ -177,11 +177,17 @@ VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_pl
                            int64_t rows, const int columns, const bool adjacent) {
     int64_t take = rows <= TILE_ROWS || rows >= 2 * TILE_ROWS ? rows : (rows + 1) / 2;
 #define V_TAKE(n)                                                                                  \
-    if (TILE_ROWS >= (n) && take >= (n)) return tile(panel, place, n, columns, adjacent), n;
-    V_TAKE(12)
-    V_TAKE(10) V_TAKE(8) V_TAKE(6) V_TAKE(5) V_TAKE(4) V_TAKE(3) V_TAKE(2) V_TAKE(1)
+    if (TILE_ROWS >= (n) && take >= (n)) return tile(panel, place, n, columns, adjacent), n
+    V_TAKE(12);
+    V_TAKE(10);
+    V_TAKE(8);
+    V_TAKE(6);
+    V_TAKE(5);
+    V_TAKE(4);
+    V_TAKE(3);
+    V_TAKE(2);
 #undef V_TAKE
-        return rows;
+    return tile(panel, place, 1, columns, adjacent), 1;
 }
 
 /** All rows of one tile's columns. */

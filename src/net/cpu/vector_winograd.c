@@ -8,7 +8,7 @@
  *
  * On one core of a Zen 3 whose roof is 103 GFLOP/s, counted as direct convolutions, which reach 94
  * at most: 64 channels at 192 x 192 160, 512 at 24 x 24 160, 32 at 48 x 48 120, and of one image,
- * whose weights come from memory, 1024 at 12 x 12 145, 2048 at 6 x 6 100. Products take three
+ * whose weights come from memory, 1024 at 12 x 12 140, 2048 at 6 x 6 100. Products take three
  * quarters of the time, at their roof. Larger chunks, slices and blocks are no faster.
  */
 #include "net/cpu/vector_winograd.h"

@@ -51,7 +51,7 @@ struct weir__net_stage {
     uint32_t *tied; /**< the network's numbers of the parameters in task.tied */
     size_t state_bytes;
     struct weir_attachment at; /**< zero before attach */
-    uint64_t packed_ahead;     /**< of these weights nothing is left to pack */
+    uint64_t packed_ahead[2];  /**< of these weights nothing is left to pack; for inference */
     struct weir_optimizer optimizer;
     uint64_t seed;
     bool last;                   /**< its output is the model's, which may not be asked for */

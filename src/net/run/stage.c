@@ -252,9 +252,10 @@ static int ahead(void *context, const struct weir_task *task, bool *more) {
     struct weir__net_stage *stage = context;
     const struct weir__net_step_state *step = task->user;
     const struct weir__instance *instance = find_instance(stage, task->rows);
+    uint64_t *packed = &stage->packed_ahead[task->phase == WEIR_INFER];
     *more = false;
     if (instance == NULL || !instance->prepared || step == NULL || step->weights == 0 ||
-        stage->packed_ahead == step->weights)
+        *packed == step->weights)
         return WEIR_OK;
     fill_bases(stage, instance, task, 0);
     const struct weir__program_run run = {.bases = stage->bases,
@@ -267,7 +268,7 @@ static int ahead(void *context, const struct weir_task *task, bool *more) {
         int status = weir__program_pack(&instance->programs[kind], &run, more);
         if (status != WEIR_OK || *more) return status;
     }
-    stage->packed_ahead = step->weights;
+    *packed = step->weights;
     return WEIR_OK;
 }
 
