@@ -454,7 +454,11 @@ static void expect_sound(const struct trial *t, const struct weir_table *table) 
                               .recompute_late = t->costs.recompute_late};
     EXPECT_STATUS(weir__table_check_flow(table, &flow, test_allocator(), NULL), WEIR_OK);
     for (uint32_t a = 0; a < table->action_count; a++) {
-        EXPECT(!t->options.whole_backward || table->actions[a].kind != WEIR_KIND_I);
+        const struct weir_action *action = &table->actions[a];
+        EXPECT(!t->options.whole_backward || action->kind != WEIR_KIND_I);
+        if (action->kind != WEIR_KIND_R || !t->costs.recompute_late) continue;
+        EXPECT(action[1].kind == WEIR_KIND_B || action[1].kind == WEIR_KIND_I);
+        EXPECT(action[1].stage == action->stage && action[1].micro_batch == action->micro_batch);
     }
     expect_limits(t, table);
 }

@@ -50,7 +50,8 @@ struct weir__auto_problem {
     struct weir__auto_feeds values_in, values_out, gradients_in, gradients_out;
     double round;  /**< the most work that one worker has per micro-batch */
     double bound;  /**< of the step, from below */
-    bool exact;    /**< no stage waits for a gradient that it does not read */
+    bool exact;    /**< no stage waits for a gradient that it does not read, no message queues, and
+                        weir__auto_fill moves no R */
     bool feasible; /**< one micro-batch after the other stays within the limits */
 };
 
@@ -252,7 +253,8 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
 /** Fills `latest` for a draft: the latest starts by which it would end no later. */
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
                             struct weir__auto_bench *bench, const struct weir__auto_draft *draft);
-/** Fills lines from a draft. */
+/** Fills lines from a draft. Late R go to directly before what they are for, as in every table: they
+ * wait for the same gradient there, keep nothing for longer, and hold up no one else. */
 void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                      const struct weir__auto_draft *draft, struct weir__table_builder *builder);
 /** Makes a table `trial`, as it is; nothing happens if it does not keep the limits. */

@@ -60,12 +60,17 @@ static void read_draft(const struct weir__auto_problem *problem,
 void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                      const struct weir__auto_draft *draft, struct weir__table_builder *builder) {
     const struct weir__auto_lines *lines = &bench->lines;
+    bool late = problem->costs->recompute_late;
     read_draft(problem, draft, &bench->lines);
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         weir__table_line(builder);
         for (uint32_t at = lines->begin[w]; at < lines->begin[w + 1]; at++) {
             const struct weir__auto_entry *entry = &lines->list[at];
-            if (entry->is_void) continue;
+            enum weir__pass pass = weir__pass_of(entry->kind);
+            if (entry->is_void || (late && pass == WEIR__PASS_RECOMPUTE)) continue;
+            if (late && pass == WEIR__PASS_GRADIENT &&
+                weir__auto_recomputed(problem, entry->stage, entry->micro_batch))
+                weir__table_add(builder, WEIR_KIND_R, entry->stage, entry->micro_batch);
             weir__table_add(builder, (enum weir_kind)entry->kind, entry->stage, entry->micro_batch);
         }
         for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++)

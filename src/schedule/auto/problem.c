@@ -268,7 +268,7 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
                                            .stage_count = options->stages,
                                            .worker_count = options->workers,
                                            .micro_batch_count = options->micro_batches,
-                                           .exact = costs->ranks == NULL, /* messages queue */
+                                           .exact = costs->ranks == NULL && !costs->recompute_late,
                                            .feasible = true};
     problem->cell_count = (size_t)problem->stage_count * problem->micro_batch_count;
     if (!amounts_fit(problem) || !count_room(problem)) return WEIR_ERR_OVERFLOW;
