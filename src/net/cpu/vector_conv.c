@@ -92,11 +92,14 @@ static struct weir__conv_image image_of(const struct conv_pass *conv,
                                      .depth = conv->walk->depth};
 }
 
+static const float *block_bias(const struct conv_pass *conv, const struct conv_block *block) {
+    return conv->bias + block->group * conv->walk->columns + block->column;
+}
+
 /** What chains begin with, for some rows of pixels. */
 static void begin(const struct conv_pass *conv, const struct conv_block *block, int64_t row,
                   int64_t rows) {
-    const float *bias =
-        conv->bias == NULL ? NULL : conv->bias + block->group * conv->walk->columns + block->column;
+    const float *bias = conv->bias == NULL ? NULL : block_bias(conv, block);
     size_t bytes = (size_t)block->columns * sizeof *bias;
     for (int64_t end = row + rows; row < end; row++) {
         float *to = result_row(conv, block, row);
@@ -140,6 +143,7 @@ static void multiply_row(const struct conv_pass *conv, const struct conv_block *
         .depth = taps.end > taps.first ? depth : 0,
         .columns = v_least(block->columns - column, WEIR__TILE_COLUMNS),
         .mode = conv->bias == NULL ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN,
+        .begin = conv->bias == NULL ? NULL : block_bias(conv, block) + column,
         .lines = {.times = taps.end - taps.first, .a = walk->y.spread * line, .b = weights}};
     VECTOR_F32(panel_product)(&panel);
 }
@@ -155,7 +159,6 @@ static void multiply_rows(const struct conv_pass *conv, const struct conv_block 
         struct weir__conv_range seen = {.first = y->first + first * y->stride};
         seen.end = seen.first + VECTOR(conv_reach)(y, rows);
         VECTOR(conv_copy)(&image, seen, x->first, copied_width(conv->walk), area);
-        if (conv->bias != NULL) begin(conv, block, row, rows);
         for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS)
             for (int64_t r = 0; r < rows; r++)
                 multiply_row(conv, block, row + r, j, area + r * y->stride * line);

@@ -179,6 +179,7 @@ static void multiply_depth(const struct weir__matrix_product *product,
     float *const c = panel.c;
     for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS, count++) {
         panels[count] = panel;
+        if (panel.begin != NULL) panels[count].begin = panel.begin + j;
         panels[count].columns = v_least(block->columns - j, WEIR__TILE_COLUMNS);
         take_panel(product, block->column + j, first, areas->panels + j * panel.depth,
                    &panels[count]);
@@ -190,6 +191,7 @@ static void multiply_depth(const struct weir__matrix_product *product,
             panel.b = panels[i].b;
             panel.b_row = panels[i].b_row;
             panel.columns = panels[i].columns;
+            panel.begin = panels[i].begin;
             panel.c = c + row * panel.c_row + i * WEIR__TILE_COLUMNS;
             multiply_strip(&panel, packed, row == 0 ? ahead_of(product, &panel) : NULL);
         }
@@ -213,33 +215,36 @@ static void deliver_sums(const struct weir__matrix_product *product,
     }
 }
 
-/** Rounded as weights are. */
-static void begin_with_bias(const float *bias, const struct product_block *block,
-                            const struct weir__panel *panel) {
-    for (int64_t j = 0; j < block->columns; j++) {
+/** The block's bias, rounded as weights are. */
+static void round_bias(const float *bias, int64_t count, float *to) {
+    assert(count <= BLOCK_COLUMNS);
+    for (int64_t j = 0; j < count; j++) {
         number rounded;
         v_store_one(&rounded, bias[j]);
-        panel->c[j] = v_load_one(&rounded);
+        to[j] = v_load_one(&rounded);
     }
-    for (int64_t r = 1; r < block->rows; r++)
-        memcpy(panel->c + r * panel->c_row, panel->c, (size_t)block->columns * sizeof *bias);
 }
 
 /** The parts of the depth make one chain, so the bits are those of a loop over all of it. */
 static void multiply_block(const struct weir__matrix_product *product,
                            const struct product_block *block, const struct product_areas *areas) {
     const bool summing = needs_sums(product);
+    float bias[BLOCK_COLUMNS];
     struct weir__panel panel = {.c = areas->sums, .c_row = block->columns, .mode = product->mode};
     if (summing && panel.mode == WEIR__PANEL_ADD) panel.mode = WEIR__PANEL_SET;
     if (!summing) {
         panel.c = (float *)product->c + block->row * product->c_row + block->column;
         panel.c_row = product->c_row;
     }
-    if (product->bias != NULL) begin_with_bias(product->bias + block->column, block, &panel);
+    if (product->bias != NULL) {
+        round_bias(product->bias + block->column, block->columns, bias);
+        panel.begin = bias;
+    }
     for (int64_t k = 0; k < product->depth; k += DEPTH_AT_ONCE) {
         panel.depth = steps_of(v_least(product->depth - k, DEPTH_AT_ONCE));
         multiply_depth(product, block, k, areas, panel);
         panel.mode = WEIR__PANEL_CHAIN;
+        panel.begin = NULL;
     }
     if (summing) deliver_sums(product, block, areas->sums);
 }

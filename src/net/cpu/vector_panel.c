@@ -89,6 +89,7 @@ struct tile_place {
     const float *a, *b;
     float *c;
     int64_t c_row;
+    const float *begin; /* of a chain, in each row, or NULL: c is */
 };
 
 /** The steps of one line, for a tile's sums. `rows`, `columns` and `adjacent` (a's rows are
@@ -128,7 +129,8 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
  * to it, else, for its beginning, where the next one down is. */
 VECTOR_INLINE void bring_near(const struct weir__panel *panel, const struct tile_place *place,
                               const int rows) {
-    const float *c = place->c + (panel->mode == WEIR__PANEL_CHAIN ? rows * place->c_row : 0);
+    bool added = panel->mode == WEIR__PANEL_CHAIN && place->begin == NULL;
+    const float *c = place->c + (added ? rows * place->c_row : 0);
     V_UNROLL
     for (int r = 0; r < rows; r++) __builtin_prefetch(c + r * place->c_row, 1, 3);
 }
@@ -141,10 +143,12 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     const struct weir__panel_again lines = panel->lines, planes = panel->planes;
     const int64_t c_row = place->c_row;
     float *c = place->c;
+    const float *begin = place->begin != NULL ? place->begin : c;
+    const int64_t begin_row = place->begin != NULL ? 0 : c_row;
     vregister sum[TILE_ROWS * TILE_REGISTERS];
     V_UNROLL
     for (int s = 0; s < rows * registers; s++) {
-        const float *from = c + s / registers * c_row + s % registers * REGISTER_LANES;
+        const float *from = begin + s / registers * begin_row + s % registers * REGISTER_LANES;
         sum[s] = panel->mode == WEIR__PANEL_CHAIN ? load(from, columns) : (vregister){0};
     }
     bring_near(panel, place, rows);
@@ -223,16 +227,19 @@ static void whole_column(const struct weir__panel *panel, const struct tile_plac
 /** The last columns, which do not fill a tile: rows by way of a whole one. */
 static void part_column(const struct weir__panel *panel, int64_t j, int64_t columns) {
     assert(columns > 0 && columns < WEIR__TILE_COLUMNS);
-    float c[TILE_ROWS * WEIR__TILE_COLUMNS] = {0};
+    float c[TILE_ROWS * WEIR__TILE_COLUMNS] = {0}, begin[WEIR__TILE_COLUMNS] = {0};
     const size_t bytes = (size_t)columns * sizeof *c;
-    const struct tile_place place = {panel->a, panel->b + j, c, WEIR__TILE_COLUMNS};
+    const bool begins = panel->begin != NULL;
+    const struct tile_place place = {panel->a, panel->b + j, c, WEIR__TILE_COLUMNS,
+                                     begins ? begin : NULL};
+    if (begins) memcpy(begin, panel->begin + j, bytes);
     for (int64_t row = 0; row < panel->rows; row += TILE_ROWS) {
         struct weir__panel part = *panel;
         part.rows = panel->rows - row < TILE_ROWS ? panel->rows - row : TILE_ROWS;
         struct tile_place at = place;
         at.a += row * panel->a_row;
         float *to = panel->c + row * panel->c_row + j;
-        for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
+        for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET && !begins; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
         whole_column(&part, &at, VECTOR_F32(panel_width)(columns));
         for (int64_t r = 0; r < part.rows; r++)
@@ -248,7 +255,8 @@ void VECTOR_F32(panel_product)(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
-        const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
+        const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row,
+                                         panel->begin != NULL ? panel->begin + j : NULL};
         int64_t columns = panel->columns - j;
         if (columns > WEIR__TILE_COLUMNS) columns = WEIR__TILE_COLUMNS;
         if (columns == VECTOR_F32(panel_width)(columns))

@@ -63,6 +63,11 @@ static const struct small_net small_nets[] = {
                    POP("pop_concat", "a") CONV("8", "3", "1") NORM PLAIN("leaky_relu") CONV(
                        "8", "3", "1") "{\"type\":\"conv2d\",\"out_channels\":1,\"kernel_size\":1}"),
      1, false},
+    {IMAGE("32", CLASSES,
+           CONV("64", "3", "1") CONV("64", "3", "1") HALF HALF HALF CONV("512", "1", "0")
+               CONV("512", "3", "1") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN(
+                   "flatten") LINEAR("10")),
+     1, false},
     {TEXT("256", "4", "128", "0.0"), 1, true}};
 
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], CALLS_MAX = 256 };
