@@ -253,7 +253,8 @@ static int make_net(struct measuring *m, const struct weir_model *model,
     net.optimizer.kind = WEIR_OPTIMIZER_NONE;
     int status = weir__net_new_layered(model, &net, faults, &m->net);
     if (status != WEIR_OK) return status;
-    status = weir_net_init(m->net, given->seed);
+    /* roofs' rates are the same by weights of 0, which need no drawing */
+    status = m->visit != NULL ? weir_net_share(m->net) : weir_net_init(m->net, given->seed);
     if (status != WEIR_OK)
         weir_faults_add(faults, "parameters to measure with cannot be set: %s",
                         weir_status_text(status));

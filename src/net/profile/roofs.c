@@ -102,15 +102,19 @@ static double rate_of(const struct weir__roofs *roofs, enum weir__op_code op,
     return weights > 0 ? exp(sum / weights) : 0;
 }
 
+double weir__roofs_beyond(const struct weir__roofs *roofs, const struct weir__roof_shape *shape) {
+    double beyond = (shape->bytes - roofs->cache) / (2 * roofs->copy_memory);
+    return beyond > 0 ? beyond : 0;
+}
+
 double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__node *node,
                            int64_t rows, uint32_t threads) {
     struct weir__roof_shape shape = weir__roof_shape(node, rows);
     double seconds = rate_of(roofs, node->op, &shape) * shape.work;
-    double beyond = (shape.bytes - roofs->cache) / (2 * roofs->copy_memory);
     if (seconds == 0) seconds = unknown_seconds(roofs, node, &shape, rows);
     if (seconds > WEIR__ROOF_SHARED_LEAST && threads > 1)
         seconds /= 1 + (threads - 1) * roofs->thread;
-    return beyond > 0 ? seconds + beyond : seconds;
+    return seconds + weir__roofs_beyond(roofs, &shape);
 }
 
 /* ---- finding them ---- */

@@ -10,7 +10,7 @@
  * is moved besides, as fast as memory is copied, and more threads share what is long enough as well
  * as they shared the largest net. There is no constant of any one machine in this.
  *
- * Measuring takes 0.1 to 0.3 s, once per machine: samples are kept in the folder of
+ * Measuring takes 0.2 to 0.5 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
  * library's version, the processor and its usable cores, the level and the dtype. What is not
  * exactly such a file counts as none, and so does one that is a day old: it may be from a time when
@@ -84,6 +84,8 @@ int weir__roofs_measure(const struct weir_profile *of, struct weir__roofs *roofs
 /** A node's call with so many rows on so many threads. */
 double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__node *node,
                            int64_t rows, uint32_t threads);
+/** What moving its operands takes of that, beyond a core's cache; samples are without it. */
+double weir__roofs_beyond(const struct weir__roofs *roofs, const struct weir__roof_shape *shape);
 struct weir__roof_shape weir__roof_shape(const struct weir__node *node, int64_t rows);
 
 /** roofs_file.c: those kept for roofs->key; false: there are none. */

@@ -64,11 +64,14 @@ static const struct small_net small_nets[] = {
                        "8", "3", "1") "{\"type\":\"conv2d\",\"out_channels\":1,\"kernel_size\":1}"),
      1, false},
     {IMAGE("32", CLASSES,
-           CONV("64", "3", "1") CONV("64", "3", "1") HALF HALF HALF CONV("512", "1", "0")
-               CONV("512", "3", "1") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN(
-                   "flatten") LINEAR("10")),
+           CONV("64", "3", "1") CONV("64", "3", "1") HALF HALF CONV("384", "1", "0")
+               CONV("384", "3", "1") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1},"
+           PLAIN("flatten") LINEAR("10")),
      1, false},
     {TEXT("256", "4", "128", "0.0"), 1, true}};
+
+/* What memory takes of a sample is not known so well that more may be taken off. */
+#define PART_LEAST 0.5
 
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], CALLS_MAX = 256 };
 
@@ -97,8 +100,10 @@ static void add_sample(struct weir__roofs *roofs, const struct weir__profile_cal
     enum weir__op_code op = call->node->op;
     bool takes = call->seconds > 0 && shape.work > 0 && roofs->count < WEIR__ROOF_SAMPLES_MAX;
     if (!takes || is_known(roofs, op, &shape)) return;
+    double seconds = call->seconds - weir__roofs_beyond(roofs, &shape);
+    if (seconds < PART_LEAST * call->seconds) seconds = PART_LEAST * call->seconds;
     struct weir__roof_sample *sample = &roofs->samples[roofs->count++];
-    *sample = (struct weir__roof_sample){.op = op, .rate = call->seconds / shape.work};
+    *sample = (struct weir__roof_sample){.op = op, .rate = seconds / shape.work};
     memcpy(sample->size, shape.size, sizeof sample->size);
     if (op == WEIR__OP_linear && 2 / sample->rate > roofs->product)
         roofs->product = 2 / sample->rate;
