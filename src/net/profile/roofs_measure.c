@@ -65,8 +65,8 @@ static const struct small_net small_nets[] = {
      1, false},
     {IMAGE("32", CLASSES,
            CONV("64", "3", "1") CONV("64", "3", "1") HALF HALF CONV("384", "1", "0")
-               CONV("384", "3", "1") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1},"
-           PLAIN("flatten") LINEAR("10")),
+               CONV("384", "3", "1") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN(
+                   "flatten") LINEAR("10")),
      1, false},
     {TEXT("256", "4", "128", "0.0"), 1, true}};
 

@@ -3,16 +3,20 @@
  * follows another. Where blocks lie is packing.c's business. */
 #include "pipe/memory/memory.h"
 
+#include "pipe/memory/known.h"
 #include "pipe/memory/packing.h"
+#include "schedule/facts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A block that another worker reads is held a little longer than the replay says, so that the next
- * writer does not wait for a reader that is late by less than this part of a forward; unless that
- * is what makes the arena too large. */
-static const double slack = 0.5;
+/* A block that others read is held until its worker knows that they have. Forwards may know that
+ * only when a gradient comes, GPipe's for all micro-batches: what they read is held so for so many
+ * forwards at most. Else, and where nothing tells, it is held a little longer than the replay says,
+ * so that the next writer does not wait for a reader that is late by less than this part of a
+ * forward. */
+static const double known_soon = 4, slack = 0.5;
 
 void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool) {
     assert(memory != NULL && pool != NULL);
@@ -100,18 +104,49 @@ static void find_lifetime(struct weir__memory *memory, struct weir__block *block
                           const struct weir_table *table, const double *start, const double *end) {
     assert(block->worker < table->worker_count);
     block->first = weir__memory_first(memory, (uint32_t)(block - memory->blocks), start, end);
-    block->start = -1.0, block->end = HUGE_VAL;
+    block->start = -1.0, block->end = block->late = HUGE_VAL;
     if (block->first == WEIR__NO_BLOCK) return;
     block->start = fmin(start[block->first], block->ahead), block->end = -1.0;
-    bool foreign = false;
+    for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next)
+        block->end = fmax(block->end, end[memory->uses[u].action]);
+    assert(0.0 <= block->start && block->start < block->end);
+    block->late = block->end;
+}
+
+static bool is_foreign(const struct weir__memory *memory, const struct weir__block *block,
+                       const struct weir_table *table) {
+    for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next)
+        if (weir__table_worker_of(table, memory->uses[u].action) != block->worker) return true;
+    return false;
+}
+
+static void hold(const struct weir__memory *memory, struct weir__block *block,
+                 const struct weir__known *known, const double *start, const double *end) {
+    assert(block->first != WEIR__NO_BLOCK);
     for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next) {
         uint32_t action = memory->uses[u].action;
-        block->end = fmax(block->end, end[action]);
-        foreign |= weir__table_worker_of(table, action) != block->worker;
+        if (weir__table_worker_of(known->table, action) == block->worker) continue;
+        uint32_t from = weir__known_from(known, block->worker, action);
+        bool back = weir__kinds[known->table->actions[action].kind].of_backward;
+        bool soon = from != UINT32_MAX && (back || start[from] <= end[action] + known_soon);
+        block->late = fmax(block->late, soon ? start[from] : end[action] + slack);
     }
-    assert(0.0 <= block->start && block->start < block->end);
-    block->slack = foreign;
-    if (foreign) block->end += slack;
+}
+
+/* Of all that others read. */
+static int hold_foreign(struct weir__memory *memory, const struct weir_table *table,
+                        const struct weir__deps *deps, const double *start, const double *end) {
+    struct weir__known known = {.table = NULL};
+    for (uint32_t b = 0; b < memory->block_count; b++) {
+        struct weir__block *block = &memory->blocks[b];
+        if (block->first == WEIR__NO_BLOCK || !is_foreign(memory, block, table)) continue;
+        int status = known.table != NULL
+                         ? WEIR_OK
+                         : weir__known_init(&known, memory->pool, table, deps, start);
+        if (status != WEIR_OK) return status;
+        hold(memory, block, &known, start, end);
+    }
+    return WEIR_OK;
 }
 
 /* ---- packing ---- */
@@ -145,7 +180,7 @@ static size_t place_lasting(struct weir__memory *memory, uint32_t worker) {
     return bytes;
 }
 
-/* How blocks may be packed: whole, or parted into about so many; with their slack, or as the replay
+/* How blocks may be packed: whole, or parted into about so many; held for others, or as the replay
  * says; with a search or without. The next is tried where all before are far from the bound. Of 784
  * arenas of pipes that are hard to pack the first way does for 652, the quick ones that follow, of
  * 8 ms each, for some 75 more, and the searches, of 65 ms each, for a dozen. */
@@ -172,7 +207,7 @@ static const struct way ways[] = {
 };
 
 static double end_of(const struct weir__block *block, const struct way *way) {
-    return way->exact && block->slack ? block->end - slack : block->end;
+    return way->exact ? block->end : block->late;
 }
 
 /* Where the part ends that begins at `at`: the cut that makes it most like the others. */
@@ -230,8 +265,7 @@ static bool take_way(struct weir__memory *memory, uint32_t worker, const struct 
         uint32_t number = memory->by_worker[i];
         struct weir__block *block = &memory->blocks[number];
         if (block->first == WEIR__NO_BLOCK) continue;
-        block->end = end_of(block, way);
-        block->slack &= !way->exact;
+        block->end = block->late = end_of(block, way);
         if (!part_block(memory, number, way, &items)) return false;
         for (; number != WEIR__NO_BLOCK; number = memory->blocks[number].rest)
             memory->blocks[number].offset += lasting;
@@ -245,7 +279,7 @@ static void find_freedom(const struct weir__memory *memory, uint32_t worker, str
     for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
         const struct weir__block *block = &memory->blocks[memory->by_worker[i]];
         if (block->cut_count > 0) freedom->parts = ALL;
-        freedom->exact |= block->slack;
+        freedom->exact |= block->late > block->end;
     }
 }
 
@@ -303,10 +337,11 @@ static int find_lifetimes(struct weir__memory *memory, const struct weir_table *
 }
 
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes,
-                      size_t *least_bytes) {
+                      const struct weir__deps *deps, const double *start, const double *end,
+                      size_t *arena_bytes, size_t *least_bytes) {
     int status = find_lifetimes(memory, table, start, end);
     if (status != WEIR_OK) return status;
+    if ((status = hold_foreign(memory, table, deps, start, end)) != WEIR_OK) return status;
     struct weir__pack_item *items[2];
     if (!take_items(memory, table->worker_count, items)) return WEIR_ERR_OUT_OF_MEMORY;
     uint32_t whole = memory->block_count;
@@ -369,11 +404,6 @@ int weir__memory_least(struct weir__memory *memory, const struct weir_table *tab
                        const double *start, const double *end, size_t *least_bytes) {
     int status = find_lifetimes(memory, table, start, end);
     if (status != WEIR_OK) return status;
-    for (uint32_t b = 0; b < memory->block_count; b++) {
-        struct weir__block *block = &memory->blocks[b];
-        if (block->slack) block->end -= slack; /* a plan may do without */
-        block->slack = false;
-    }
     struct weir__moment *moments =
         weir__pool_take(memory->pool, 2 * (size_t)memory->block_count, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;

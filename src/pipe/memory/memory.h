@@ -7,7 +7,10 @@
  * different workers are not really ordered by the replay's times, so wherever a block follows
  * another on the same bytes, the plan names every ordering that must hold (weir__memory_handovers):
  * the executor waits for those that the derived dependencies do not already imply. All such
- * orderings go forward in the replay's time, so they can never form a cycle.
+ * orderings go forward in the replay's time, so they can never form a cycle. Stages take other
+ * times than a replay's, and then such a wait may cost more than the bytes are worth: so a block
+ * that other workers read is held, where the arena is not far larger by it, until its own worker
+ * knows by dependencies that they have.
  */
 #ifndef WEIR_MEMORY_H
 #define WEIR_MEMORY_H
@@ -29,15 +32,15 @@ struct weir__block {
     size_t bytes;      /**< a multiple of WEIR__ALIGNMENT */
     size_t offset;     /**< in its worker's arena; set by weir__memory_pack */
     double start, end; /**< replay times; a lasting block has -1 … HUGE_VAL */
-    double ahead;      /**< held from here on, before its first use, for what arrives while other
-                            work runs; HUGE_VAL: no earlier than its first use */
+    double late;  /**< `end`; of what other workers read: when they are known to have read it */
+    double ahead; /**< held from here on, before its first use, for what arrives while other
+                       work runs; HUGE_VAL: no earlier than its first use */
     uint32_t worker;
     uint32_t first;     /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
     uint32_t uses;      /**< head of its uses */
     uint8_t class_of;   /**< enum weir__block_class */
     const size_t *cuts; /**< where it may be parted */
     uint32_t cut_count;
-    bool slack;    /**< `end` has some, for readers on other workers */
     uint32_t rest; /**< once it is parted: the block of what follows; else WEIR__NO_BLOCK */
 };
 
@@ -76,8 +79,8 @@ size_t weir__memory_at(const struct weir__memory *memory, uint32_t block, size_t
  * promised) or 0, and least_bytes[worker_count]: the largest sum of bytes that live at once, below
  * which no arena can be. */
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes,
-                      size_t *least_bytes);
+                      const struct weir__deps *deps, const double *start, const double *end,
+                      size_t *arena_bytes, size_t *least_bytes);
 /** The same without packing: lifetimes and what is the least. */
 int weir__memory_least(struct weir__memory *memory, const struct weir_table *table,
                        const double *start, const double *end, size_t *least_bytes);

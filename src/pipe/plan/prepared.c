@@ -421,8 +421,8 @@ static int plan(struct weir__row_plan *prepared, const struct weir__setup *setup
         return weir__memory_least(memory, table, start, end, prepared->least_bytes);
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];
-    int status =
-        weir__memory_pack(memory, table, start, end, prepared->arena_bytes, prepared->least_bytes);
+    int status = weir__memory_pack(memory, table, &prepared->deps, start, end,
+                                   prepared->arena_bytes, prepared->least_bytes);
     if (status != WEIR_OK) return status;
     return weir__prepared_waits(prepared, setup, start, end);
 }

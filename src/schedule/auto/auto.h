@@ -253,8 +253,8 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
 /** Fills `latest` for a draft: the latest starts by which it would end no later. */
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
                             struct weir__auto_bench *bench, const struct weir__auto_draft *draft);
-/** Fills lines from a draft. Late R go to directly before what they are for, as in every table: they
- * wait for the same gradient there, keep nothing for longer, and hold up no one else. */
+/** Fills lines from a draft. Late R go to directly before what they are for, as in every table:
+ * they wait for the same gradient there, keep nothing for longer, and hold up no one else. */
 void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                      const struct weir__auto_draft *draft, struct weir__table_builder *builder);
 /** Makes a table `trial`, as it is; nothing happens if it does not keep the limits. */
