@@ -58,8 +58,9 @@ static double told_at(uint32_t worker, uint32_t action) {
     return prepared.end[action] + 0.5;
 }
 
-/* Blocks that another worker reads are held until theirs is told, all of a worker's or none. */
-static void expect_ends(void) {
+/* Blocks that another worker reads are held until theirs is told, all of a worker's or none. Counts
+ * workers of each kind. */
+static void expect_ends(uint32_t count[2]) {
     const struct weir__memory *memory = &prepared.memory;
     int held[ACTIONS_MAX] = {0}; /* by worker: 1 if some are, 2 if some are not */
     find_told();
@@ -79,25 +80,29 @@ static void expect_ends(void) {
         if (late > end) held[block->worker] |= block->end == late ? 1 : 2;
         EXPECT(held[block->worker] < 3);
     }
+    for (uint32_t w = 0; w < prepared.table->worker_count; w++)
+        if (held[w] > 0) count[held[w] - 1]++;
 }
 
-static void look_at(bool infer) {
+static void look_at(bool infer, uint32_t count[2]) {
     CHECK_OK(weir__setup_init(&setup, &run.options, NULL));
     if (EXPECT_STATUS(weir__prepared_init(&prepared, &setup, run.options.rows, infer, NULL),
                       WEIR_OK)) {
         CHECK(prepared.table->action_count <= ACTIONS_MAX);
-        expect_ends();
+        expect_ends(count);
         weir__prepared_clean_up(&prepared);
     }
     weir__setup_clean_up(&setup);
 }
 
 static void test_what_others_read_is_held_until_that_is_known(void) {
+    uint32_t count[2] = {0};
     for (uint32_t number = 0; number < 100 && !test_has_failed(); number++) {
         engine_random_choose(&run, &model);
-        look_at(number % 4 == 0);
+        look_at(number % 4 == 0, count);
         if (test_has_failed()) engine_random_describe(&run, number);
     }
+    EXPECT(count[0] > count[1]);
 }
 
 static void expect_no_memory_waits(const char *schedule) {

@@ -52,7 +52,7 @@ struct weir__panel {
     int64_t c_row;
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
-    const float *begin; /**< what every row's chain begins with (columns), instead of c; or NULL */
+    const float *begin; /**< WEIR__PANEL_CHAIN: (columns), what each row begins with; NULL: c */
     struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
     int64_t next; /**< from b to the panel that is brought near meanwhile; 0: none */
 };

@@ -10,7 +10,7 @@
  * is moved besides, as fast as memory is copied, and more threads share what is long enough as well
  * as they shared the largest net. There is no constant of any one machine in this.
  *
- * Measuring takes 0.2 to 0.5 s, once per machine: samples are kept in the folder of
+ * Measuring takes 0.3 to 0.6 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
  * library's version, the processor and its usable cores, the level and the dtype. What is not
  * exactly such a file counts as none, and so does one that is a day old: it may be from a time when

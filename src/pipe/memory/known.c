@@ -5,15 +5,14 @@
 
 #include <stdlib.h>
 
-struct by_time {
-    double start;
-    uint32_t action;
-};
-
-static int compare_time(const void *a, const void *b) {
-    const struct by_time *x = a, *y = b;
+static int compare_start(const void *a, const void *b) {
+    const struct weir__by_start *x = a, *y = b;
     if (x->start != y->start) return x->start < y->start ? -1 : 1;
-    return (x->action > y->action) - (x->action < y->action);
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+void weir__sort_by_start(struct weir__by_start *list, size_t count) {
+    if (count > 1) qsort(list, count, sizeof *list, compare_start);
 }
 
 /* An action has ended, and what was known when it began. */
@@ -30,10 +29,10 @@ static void learn(struct weir__known *known, uint32_t action, uint32_t ended) {
 }
 
 static void fill(struct weir__known *known, const struct weir__deps *deps,
-                 const struct by_time *order) {
+                 const struct weir__by_start *order) {
     const struct weir_table *table = known->table;
     for (uint32_t i = 0; i < table->action_count; i++) {
-        uint32_t action = order[i].action, worker = weir__table_worker_of(table, action);
+        uint32_t action = order[i].number, worker = weir__table_worker_of(table, action);
         if (action > table->lines[worker]) learn(known, action, action - 1);
         for (uint32_t e = deps->begin[action]; e < deps->begin[action + 1]; e++)
             learn(known, action, deps->edges[e].from);
@@ -47,11 +46,12 @@ int weir__known_init(struct weir__known *known, struct weir__pool *pool,
     *known = (struct weir__known){.table = table};
     assert(deps->action_count == table->action_count);
     if (!weir__multiply(table->action_count, table->worker_count, &cells)) return WEIR_ERR_OVERFLOW;
-    struct by_time *order = weir__pool_take(pool, table->action_count, sizeof *order);
+    struct weir__by_start *order = weir__pool_take(pool, table->action_count, sizeof *order);
     known->clock = weir__pool_take(pool, cells, sizeof *known->clock);
     if (order == NULL || known->clock == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t a = 0; a < table->action_count; a++) order[a] = (struct by_time){start[a], a};
-    qsort(order, table->action_count, sizeof *order, compare_time);
+    for (uint32_t a = 0; a < table->action_count; a++)
+        order[a] = (struct weir__by_start){start[a], a};
+    weir__sort_by_start(order, table->action_count);
     fill(known, deps, order);
     return WEIR_OK;
 }

@@ -10,6 +10,13 @@
 #include "base/pool.h"
 #include "schedule/action.h"
 
+/** What begins when, and their order: by that, then by number. */
+struct weir__by_start {
+    double start;
+    uint32_t number;
+};
+void weir__sort_by_start(struct weir__by_start *list, size_t count);
+
 struct weir__known {
     const struct weir_table *table;
     uint32_t *clock; /**< [action * workers + worker]: so many of the worker's have ended */

@@ -426,17 +426,6 @@ int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
 
 /* ---- hand-overs ---- */
 
-struct by_start {
-    double start;
-    uint32_t block;
-};
-
-static int compare_start(const void *a, const void *b) {
-    const struct by_start *x = a, *y = b;
-    if (x->start != y->start) return x->start < y->start ? -1 : 1;
-    return (x->block > y->block) - (x->block < y->block);
-}
-
 struct handover_list {
     struct weir__pool *pool;
     struct weir__handover *items;
@@ -515,20 +504,21 @@ static bool take_over(const struct weir__memory *memory, struct handover_list *l
     return true;
 }
 
-static bool hand_over(const struct weir__memory *memory, uint32_t worker, struct by_start *order,
-                      struct holders *holders, struct handover_list *list) {
+static bool hand_over(const struct weir__memory *memory, uint32_t worker,
+                      struct weir__by_start *order, struct holders *holders,
+                      struct handover_list *list) {
     assert(memory->worker_begin[worker] <= memory->worker_begin[worker + 1]);
     uint32_t moving = 0;
     for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
         uint32_t number = memory->by_worker[i];
         const struct weir__block *block = &memory->blocks[number];
         if (block->first != WEIR__NO_BLOCK)
-            order[moving++] = (struct by_start){block->start, number};
+            order[moving++] = (struct weir__by_start){block->start, number};
     }
-    qsort(order, moving, sizeof *order, compare_start);
+    weir__sort_by_start(order, (size_t)moving);
     holders->count = 0;
     for (uint32_t i = 0; i < moving; i++)
-        if (!take_over(memory, list, holders, order[i].block)) return false;
+        if (!take_over(memory, list, holders, order[i].number)) return false;
     return true;
 }
 
@@ -537,7 +527,8 @@ int weir__memory_handovers(const struct weir__memory *memory, uint32_t worker_co
     assert(memory->worker_begin != NULL && worker_count > 0);
     /* a block adds two to the holders at most */
     size_t most = 2 * (size_t)memory->block_count + 1;
-    struct by_start *order = weir__pool_take(memory->pool, memory->block_count, sizeof *order);
+    struct weir__by_start *order =
+        weir__pool_take(memory->pool, memory->block_count, sizeof *order);
     struct holders holders = {weir__pool_take(memory->pool, most, sizeof *holders.list), 0};
     struct handover_list list = {memory->pool, NULL, 0, 0};
     if (order == NULL || holders.list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
