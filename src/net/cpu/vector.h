@@ -74,6 +74,16 @@ typedef int64_t vlong8 __attribute__((vector_size(64)));
 /** Hides what is known of a pointer from the compiler. */
 #define V_OPAQUE(pointer) __asm__("" : "+r"(pointer))
 
+/** Sets all of a register's lanes to the float at `from`, by a load of its own: compilers that see
+ * several neighbours loaded so may shuffle them out of one register, or keep sums in memory. */
+#if defined(__AVX512F__)
+#define V_BROADCAST(v, from) __asm__("vbroadcastss %1, %0" : "=v"(v) : "m"(*(from)))
+#elif defined(__AVX__)
+#define V_BROADCAST(v, from) __asm__("vbroadcastss %1, %0" : "=x"(v) : "m"(*(from)))
+#else
+#define V_BROADCAST(v, from) ((v) = *(from) - (__typeof__(v)){0})
+#endif
+
 #define VECTOR_INLINE static inline __attribute__((always_inline, unused))
 
 /** The upper half of a float's bits. */

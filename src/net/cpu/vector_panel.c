@@ -28,6 +28,10 @@ enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
  * to row, a chain of additions that takes as long as the multiply-adds. */
 enum { ROWS_PER_BASE = 3, BASES = (TILE_ROWS + ROWS_PER_BASE - 1) / ROWS_PER_BASE };
 
+/** Steps of a whole tile at a time: little is decoded beside multiply-adds then, which a neighbour on
+ * the core's other thread takes its share of. */
+enum { STEPS_AT_ONCE = 4 };
+
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
 _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
 
@@ -38,15 +42,15 @@ _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
 #define V_ROLLED _Pragma("GCC unroll 1")
 #endif
 
-VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
+VECTOR_INLINE vregister multiply_add(vregister a, vregister b, vregister c) {
 #if defined(WEIR_PAIRS)
-    return (vregister)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+    return (vregister)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
 #elif defined(__AVX512F__)
-    return (vregister)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
+    return (vregister)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
-    return (vregister)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)c);
+    return (vregister)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__aarch64__)
-    for (int i = 0; i < REGISTER_LANES; i++) c[i] = __builtin_fmaf(a, b[i], c[i]);
+    for (int i = 0; i < REGISTER_LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return c;
 #else
     return a * b + c;
@@ -55,13 +59,14 @@ VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
 
 /** The same for the first 8 lanes; the others are anything. Processors whose units are half as wide
  * do it in half the time. */
-VECTOR_INLINE vregister multiply_add_8(float a, vregister b, vregister c) {
+VECTOR_INLINE vregister multiply_add_8(vregister a, vregister b, vregister c) {
 #if defined(__AVX512F__)
-    __m256 low_b = _mm512_castps512_ps256((__m512)b), low_c = _mm512_castps512_ps256((__m512)c);
+    __m256 low_a = _mm512_castps512_ps256((__m512)a), low_b = _mm512_castps512_ps256((__m512)b);
+    __m256 low_c = _mm512_castps512_ps256((__m512)c);
 #if defined(WEIR_PAIRS)
-    low_c = _mm256_dpbf16_ps(low_c, (__m256bh)_mm256_set1_ps(a), (__m256bh)low_b);
+    low_c = _mm256_dpbf16_ps(low_c, (__m256bh)low_a, (__m256bh)low_b);
 #else
-    low_c = _mm256_fmadd_ps(_mm256_set1_ps(a), low_b, low_c);
+    low_c = _mm256_fmadd_ps(low_a, low_b, low_c);
 #endif
     return (vregister)_mm512_castps256_ps512(low_c);
 #else
@@ -92,37 +97,69 @@ struct tile_place {
     const float *begin; /* of a chain, in each row, or NULL: c is */
 };
 
-/** The steps of one line, for a tile's sums. `rows`, `columns` and `adjacent` (a's rows are
- * neighbours) are constants where this is inlined. */
+/** One step of the depth, for a tile's sums: a's numbers are `a_row` apart, so many rows from each
+ * base, and `at` behind it. */
+VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_t a_row,
+                            const int at, const float *b, vregister *sum, const int rows,
+                            const int columns) {
+    const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
+    vregister row[TILE_REGISTERS];
+    V_UNROLL
+    for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+        vregister number;
+        V_BROADCAST(number, base[r / per_base] + r % per_base * a_row + at);
+        V_UNROLL
+        for (int v = 0; v < registers; v++) {
+            vregister *to = &sum[r * registers + v];
+            *to = columns < REGISTER_LANES ? multiply_add_8(number, row[0], *to)
+                                           : multiply_add(number, row[v], *to);
+        }
+    }
+}
+
+/** So many steps of it; whether a's rows are neighbours, or else its steps, is a constant where
+ * this is inlined, as are the others. */
+VECTOR_INLINE void add_steps(const struct weir__panel *panel, const float **base, const float **b,
+                             vregister *sum, const int steps, const int rows, const int columns,
+                             const bool adjacent) {
+    const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = adjacent ? panel->a_step : 1;
+    const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
+    V_UNROLL
+    for (int i = 0; i < steps; i++) {
+        add_step(base, per_base, a_row, adjacent ? 0 : i, *b, sum, rows, columns);
+        *b += panel->b_row;
+        if (adjacent) base[0] += a_step;
+    }
+    V_UNROLL
+    for (int i = 0; i * per_base < rows && !adjacent; i++) {
+        base[i] += steps;
+        V_OPAQUE(base[i]);
+    }
+}
+
+/** The steps of one line. */
 VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, const float *b,
                             vregister *sum, const int rows, const int columns,
                             const bool adjacent) {
-    const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
-    const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
-    const int64_t b_row = panel->b_row, next = panel->next;
     const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
+    const int at_once = rows == TILE_ROWS ? STEPS_AT_ONCE : 1;
+    const int64_t next = panel->next;
     const float *base[BASES];
+    int64_t left = panel->depth;
     V_UNROLL
-    for (int i = 0; i * per_base < rows; i++) base[i] = a + i * per_base * a_row;
+    for (int i = 0; i * per_base < rows; i++)
+        base[i] = a + i * per_base * (adjacent ? 1 : panel->a_row);
     V_ROLLED
-    for (int64_t k = 0; k < panel->depth; k++, b += b_row) {
-        vregister row[TILE_REGISTERS];
-        __builtin_prefetch(b + next);
-        V_UNROLL
-        for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
-        V_UNROLL
-        for (int s = 0; s < rows * registers; s++) {
-            int r = s / registers;
-            float number = base[r / per_base][r % per_base * a_row];
-            sum[s] = columns < REGISTER_LANES ? multiply_add_8(number, row[0], sum[s])
-                                              : multiply_add(number, row[s % registers], sum[s]);
-        }
-        V_UNROLL
-        for (int i = 0; i * per_base < rows; i++) {
-            base[i] += a_step;
-            V_OPAQUE(base[i]);
-        }
+    for (; left >= at_once; left -= at_once) {
+        for (int i = 0; i < at_once && next != 0; i++)
+            __builtin_prefetch(b + i * panel->b_row + next);
+        add_steps(panel, base, &b, sum, at_once, rows, columns, adjacent);
     }
+    V_ROLLED
+    for (; at_once > 1 && left > 0; left--)
+        add_steps(panel, base, &b, sum, 1, rows, columns, adjacent);
 }
 
 /** What a tile of c is read for comes near while the loop runs: for its end where the sum is added
