@@ -84,6 +84,11 @@ typedef int64_t vlong8 __attribute__((vector_size(64)));
 #define V_BROADCAST(v, from) ((v) = *(from) - (__typeof__(v)){0})
 #endif
 
+/** AVX-512: an instruction that adds to c what it makes of b and of the float at `from`, in all
+ * lanes. Compilers use it for a number that is multiplied once, and not twice. */
+#define V_BROADCAST_IN(instruction, c, from, b)                                                    \
+    __asm__(instruction " %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(from)), "v"(b))
+
 #define VECTOR_INLINE static inline __attribute__((always_inline, unused))
 
 /** The upper half of a float's bits. */

@@ -12,13 +12,13 @@
 #include <assert.h>
 
 #if defined(__AVX512F__)
-enum { REGISTER_LANES = 16, TILE_ROWS = 12 };
+enum { REGISTER_LANES = 16, TILE_ROWS = 12, FOLDS = 1 };
 typedef float vregister __attribute__((vector_size(64)));
 #elif defined(__AVX__)
-enum { REGISTER_LANES = 8, TILE_ROWS = 6 };
+enum { REGISTER_LANES = 8, TILE_ROWS = 6, FOLDS = 0 };
 typedef float vregister __attribute__((vector_size(32)));
 #else
-enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS };
+enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS, FOLDS = 0 };
 typedef float vregister __attribute__((vector_size(16)));
 #endif
 enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
@@ -28,8 +28,8 @@ enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
  * to row, a chain of additions that takes as long as the multiply-adds. */
 enum { ROWS_PER_BASE = 3, BASES = (TILE_ROWS + ROWS_PER_BASE - 1) / ROWS_PER_BASE };
 
-/** Steps of a whole tile at a time: little is decoded beside multiply-adds then, which a neighbour on
- * the core's other thread takes its share of. */
+/** Steps of a whole tile at a time: little is decoded beside multiply-adds then, which a neighbour
+ * on the core's other thread takes its share of. */
 enum { STEPS_AT_ONCE = 4 };
 
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
@@ -57,8 +57,23 @@ VECTOR_INLINE vregister multiply_add(vregister a, vregister b, vregister c) {
 #endif
 }
 
-/** The same for the first 8 lanes; the others are anything. Processors whose units are half as wide
- * do it in half the time. */
+/** The same with a number in memory. Where a level FOLDS, one instruction does both, which is
+ * decoded as one if the address is a register and a constant. */
+VECTOR_INLINE vregister multiply_add_from(const float *a, vregister b, vregister c) {
+#if defined(WEIR_PAIRS)
+    V_BROADCAST_IN("vdpbf16ps", c, a, b);
+#elif defined(__AVX512F__)
+    V_BROADCAST_IN("vfmadd231ps", c, a, b);
+#else
+    vregister number;
+    V_BROADCAST(number, a);
+    c = multiply_add(number, b, c);
+#endif
+    return c;
+}
+
+/** multiply_add for the first 8 lanes; the others are anything. Processors whose units are half as
+ * wide do it in half the time. */
 VECTOR_INLINE vregister multiply_add_8(vregister a, vregister b, vregister c) {
 #if defined(__AVX512F__)
     __m256 low_a = _mm512_castps512_ps256((__m512)a), low_b = _mm512_castps512_ps256((__m512)b);
@@ -108,13 +123,19 @@ VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_
     for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
     V_UNROLL
     for (int r = 0; r < rows; r++) {
-        vregister number;
-        V_BROADCAST(number, base[r / per_base] + r % per_base * a_row + at);
+        const float *from = base[r / per_base] + r % per_base * a_row + at;
+        const bool folded = FOLDS && per_base < TILE_ROWS && r % per_base == 0;
+        vregister number = {0};
+        if (!folded || columns < REGISTER_LANES) V_BROADCAST(number, from);
         V_UNROLL
         for (int v = 0; v < registers; v++) {
             vregister *to = &sum[r * registers + v];
-            *to = columns < REGISTER_LANES ? multiply_add_8(number, row[0], *to)
-                                           : multiply_add(number, row[v], *to);
+            if (columns < REGISTER_LANES)
+                *to = multiply_add_8(number, row[0], *to);
+            else if (folded)
+                *to = multiply_add_from(from, row[v], *to);
+            else
+                *to = multiply_add(number, row[v], *to);
         }
     }
 }
