@@ -192,11 +192,11 @@
  * - onehot) / weight, 0 where ignored
  * - linear_cross_entropy: x (M, in), weight (as linear's; stored), target (M) i64, bias (out)? ->
  *   loss, largest (M), total (M): cross_entropy of linear's y, V = out, of which a slice is in
- *   workspace at a time. The same bits as its parts
- * - linear_cross_entropy_grad: x, weight (stored), target, largest, total, bias? -> dx (M, in), and
- *   if `learns` dweight acc and, with a bias, dbias (out) acc: what cross_entropy_grad and linear's
- *   gradients make, the slices made anew. An output that is NULL is not asked for. The same bits as
- *   its parts
+ *   workspace at a time; and if `derives`, where nothing is inferred, dx (M, in) of the slice. The
+ *   same bits as its parts
+ * - linear_cross_entropy_grad: x, weight, target, largest, total, bias? -> dx (M, in),
+ *   dweight acc and, with a bias, dbias (out) acc: what cross_entropy_grad and linear's gradients
+ *   make, the slices made anew. An output that is NULL is not asked for. The same bits as its parts
  * - mse: y, t (R, N) -> loss of the squares; weight counts elements. mse_grad: y, t -> dy = 2 (y -
  * t) / weight
  * - bce_with_logits: x, t (R, N) -> loss: max(x, 0) - x t + log(1 + exp(-|x|)); weight counts
@@ -362,7 +362,7 @@ struct weir__op_shape {
     bool tracks;          /**< batch_norm: the running numbers are there */
     bool adds, activates; /**< batch_norm_act */
     bool plain;           /**< batch_norm_statistics: they move with each micro-batch */
-    bool learns;          /**< linear_cross_entropy_grad: the weight, and its bias */
+    bool derives;         /**< linear_cross_entropy: makes the input's gradient, too */
     double eps;
     double momentum;  /**< batch_norm_statistics, plain; < 0: cumulative */
     double p;         /**< dropout */

@@ -215,7 +215,7 @@ static void choose_head(struct weir__op_shape *shape) {
     shape->tokens = any_size();
     if (test_random_below(4) == 0) shape->out += any_size();
     shape->width = shape->out;
-    shape->learns = test_random_below(3) > 0;
+    shape->derives = shape->op == WEIR__OP_linear_cross_entropy && test_random_below(2) > 0;
 }
 
 static void choose_sizes(struct weir__op_shape *shape) {

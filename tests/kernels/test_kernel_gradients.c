@@ -157,10 +157,7 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
         shape.width = shape.out;
         shape.packed = variant == 1;
     }
-    if (pair->forward == WEIR__OP_linear_cross_entropy) {
-        shape.width = shape.out;
-        shape.learns = true;
-    }
+    if (pair->forward == WEIR__OP_linear_cross_entropy) shape.width = shape.out;
     if (pair->forward == WEIR__OP_conv2d_grad_input) shape.has_bias = false;
     if (pair->gradient == WEIR__OP_rms_norm_grad_input) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_instance_norm) shape.has_bias = variant == 0;

@@ -149,6 +149,11 @@ static void head(struct chain *chain, struct kernel_results *wanted) {
     const double *logits[] = {run_part(chain, WEIR__OP_linear, shape, product, 3)[0], NULL};
     double *const *out = run_part(chain, WEIR__OP_cross_entropy, shape, logits, 2);
     for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
+    if (!shape.derives) return;
+    const double *loss[] = {logits[0], NULL, out[1], out[2]};
+    const double *of_input[] = {run_part(chain, WEIR__OP_cross_entropy_grad, shape, loss, 4)[0],
+                                in[1]};
+    wanted->out[3] = run_part(chain, WEIR__OP_linear_grad_input, shape, of_input, 2)[0];
 }
 
 static void head_grad(struct chain *chain, struct kernel_results *wanted) {
@@ -161,7 +166,6 @@ static void head_grad(struct chain *chain, struct kernel_results *wanted) {
     const double *dlogits = run_part(chain, WEIR__OP_cross_entropy_grad, shape, loss, 4)[0];
     const double *of_input[] = {dlogits, in[1]}, *of_weight[] = {in[0], dlogits};
     wanted->out[0] = run_part(chain, WEIR__OP_linear_grad_input, shape, of_input, 2)[0];
-    if (!shape.learns) return;
     if (!fused->overwrite) chain->old = fused->old[1];
     wanted->out[1] = run_part(chain, WEIR__OP_linear_grad_weight, shape, of_weight, 2)[0];
     if (!shape.has_bias) return;

@@ -263,7 +263,7 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
 static struct operands operands_of_classes(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t bias = shape->has_bias ? shape->out : 0;
-    int64_t learns = shape->learns ? n.weight : 0, learns_bias = shape->learns ? bias : 0;
+    int64_t derived = shape->derives ? n.in : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX},
                                     {LOSS, MOMENT(n.m), MOMENT(n.m)},
@@ -272,11 +272,11 @@ static struct operands operands_of_classes(const struct weir__op_shape *shape) {
                                          {REAL(n.width)},
                                          false},
         [WEIR__OP_linear_cross_entropy] = {{REAL(n.in), PACKED(n.weight), INDEX, PACKED(bias)},
-                                           {LOSS, MOMENT(n.m), MOMENT(n.m)},
+                                           {LOSS, MOMENT(n.m), MOMENT(n.m), REAL(derived)},
                                            false},
         [WEIR__OP_linear_cross_entropy_grad] = {{REAL(n.in), PACKED(n.weight), INDEX, MOMENT(n.m),
                                                  MOMENT(n.m), PACKED(bias)},
-                                                {REAL(n.in), SHARED(learns), SHARED(learns_bias)},
+                                                {REAL(n.in), SHARED(n.weight), SHARED(bias)},
                                                 true,
                                                 1},
     };

@@ -7,6 +7,9 @@
  * packed once in a call, and each number is one chain as it is without slices, whose bits do not
  * depend on how many there are.
  *
+ * Where the weight does not learn, forward makes the input's gradient as well, while it has the
+ * slice's logits: then nothing is made anew.
+ *
  * Forward packs the weights again in each slice unless they are kept packed: about a tenth of the
  * slice's product.
  */
@@ -37,6 +40,7 @@ struct head_slice {
     number *logits;                   /* (tokens, classes); then their gradient */
     float *sums;                      /* (tokens, in), of the input's gradient; NULL: it has them */
     int64_t token, tokens, class, classes;
+    const float *largests, *totals; /* of all tokens */
 };
 
 /** The op on the slice's product: all but the operands. */
@@ -73,6 +77,25 @@ static double exponentials_of(const struct head_slice *slice) {
     return WEIR__SHARED_EXPONENTIAL * (double)slice->tokens * (double)slice->classes;
 }
 
+/* Logits become their gradients. */
+static void gradient_part(void *context, uint32_t part, uint32_t member) {
+    const struct head_slice *slice = context;
+    const struct weir__op_call *call = slice->call;
+    const int64_t *target = (const int64_t *)call->in[2] + slice->token;
+    const float *largests = slice->largests + slice->token, *totals = slice->totals + slice->token;
+    const float share = (float)(1 / call->loss_weight);
+    int64_t first = (int64_t)part * PART_TOKENS, width = slice->classes;
+    number *logits = slice->logits + first * width;
+    (void)member;
+    for (int64_t m = first; m < slice->tokens && m < first + PART_TOKENS; m++, logits += width) {
+        if (target[m] == call->shape->ignore_index)
+            memset(logits, 0, (size_t)width * sizeof *logits);
+        else
+            row_loss_grad(logits, logits, width, target[m] - slice->class, largests[m], totals[m],
+                          share);
+    }
+}
+
 /* ---- forward ---- */
 
 static size_t rounded_up(size_t bytes) {
@@ -88,8 +111,11 @@ static bool slice_bytes(int64_t tokens, int64_t classes, size_t *bytes) {
 
 int VECTOR(measure_linear_cross_entropy)(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__matrix_product product = product_of(shape, WEIR__OP_linear);
-    product.rows = v_least(product.rows, SLICE_TOKENS);
-    size_t products, each = (size_t)VECTOR(product_floats)(&product) * sizeof(float);
+    struct weir__matrix_product dx = product_of(shape, WEIR__OP_linear_grad_input);
+    product.rows = dx.rows = v_least(product.rows, SLICE_TOKENS);
+    int64_t floats = VECTOR(product_floats)(&product), other = VECTOR(product_floats)(&dx);
+    if (shape->derives && floats < other) floats = other;
+    size_t products, each = (size_t)floats * sizeof(float);
     if (!slice_bytes(product.rows, shape->out, workspace)) return WEIR_ERR_OVERFLOW;
     *workspace = rounded_up(*workspace);
     bool fits = weir__multiply(each, shape->threads, &products) &&
@@ -123,11 +149,28 @@ static double add_losses(const struct head_slice *slice, double sum) {
     return sum;
 }
 
+/** The input's, of the slice's tokens. */
+static void derive(const struct head_slice *slice) {
+    const struct weir__op_call *call = slice->call;
+    struct weir__matrix_product product = product_of(call->shape, WEIR__OP_linear_grad_input);
+    weir__share(call, parts_of(slice->tokens, PART_TOKENS), exponentials_of(slice), gradient_part,
+                (void *)slice);
+    product.a = slice->logits;
+    product.b = weight_of(slice);
+    product.c = (number *)call->out[3] + slice->token * call->shape->in;
+    product.rows = slice->tokens;
+    VECTOR(make_product)(call, &product);
+}
+
 int VECTOR(linear_cross_entropy)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const int64_t count = token_count(call);
     struct weir__op_call inner = *call;
-    struct head_slice slice = {.call = &inner, .logits = call->workspace, .classes = shape->out};
+    struct head_slice slice = {.call = &inner,
+                               .logits = call->workspace,
+                               .classes = shape->out,
+                               .largests = call->out[1],
+                               .totals = call->out[2]};
     if (shape->has_bias) slice.bias = call->in[3];
     size_t held;
     double sum = 0;
@@ -141,6 +184,7 @@ int VECTOR(linear_cross_entropy)(const struct weir__op_call *call) {
         weir__share(call, parts_of(slice.tokens, PART_TOKENS), exponentials_of(&slice), total_part,
                     &slice);
         sum = add_losses(&slice, sum);
+        if (shape->derives && !call->infer) derive(&slice);
     }
     *(double *)call->out[0] = weir__weighted(sum, call->loss_weight);
     return WEIR_OK;
@@ -195,24 +239,6 @@ int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-static void gradient_part(void *context, uint32_t part, uint32_t member) {
-    const struct head_slice *slice = context;
-    const struct weir__op_call *call = slice->call;
-    const int64_t *target = call->in[2];
-    const float *largests = call->in[3], *totals = call->in[4];
-    const float share = (float)(1 / call->loss_weight);
-    int64_t first = (int64_t)part * PART_TOKENS, width = slice->classes;
-    number *logits = slice->logits + first * width;
-    (void)member;
-    for (int64_t m = first; m < slice->tokens && m < first + PART_TOKENS; m++, logits += width) {
-        if (target[m] == call->shape->ignore_index)
-            memset(logits, 0, (size_t)width * sizeof *logits);
-        else
-            row_loss_grad(logits, logits, width, target[m] - slice->class, largests[m], totals[m],
-                          share);
-    }
-}
-
 /** The input's: the chains of the slices before go on. */
 static void add_input_gradient(const struct head_slice *slice) {
     const struct weir__op_call *call = slice->call;
@@ -256,7 +282,7 @@ static void bias_part(void *context, uint32_t part, uint32_t member) {
 
 static void add_gradients(struct head_slice *slice) {
     const struct weir__op_call *call = slice->call;
-    const bool learns = call->shape->learns && call->out[1] != NULL;
+    const bool learns = call->out[1] != NULL;
     weir__share(call, parts_of(slice->tokens, PART_TOKENS), exponentials_of(slice), gradient_part,
                 slice);
     if (call->out[0] != NULL) add_input_gradient(slice);
@@ -271,7 +297,11 @@ int VECTOR(linear_cross_entropy_grad)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const int64_t count = token_count(call), classes = classes_of(count, shape->out);
     struct weir__op_call inner = *call;
-    struct head_slice slice = {.call = &inner, .logits = call->workspace, .tokens = count};
+    struct head_slice slice = {.call = &inner,
+                               .logits = call->workspace,
+                               .tokens = count,
+                               .largests = call->in[3],
+                               .totals = call->in[4]};
     struct head_areas areas;
     if (shape->has_bias) slice.bias = call->in[5];
     if (!lay_out(shape, &areas)) return WEIR_ERR_OVERFLOW;
