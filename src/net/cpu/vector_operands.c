@@ -7,8 +7,9 @@
 
 #include <assert.h>
 
-/** Distances in numbers, multiples of this, that fall on few sets of the first cache. */
-enum { BAD_STEP = 128 };
+/** Distances in numbers, multiples of this, that fall on few sets of the first cache: a line must
+ * stay there for each tile that takes some of it, and one of few rows takes less. */
+enum { BAD_STEP = WEIR__TILE_ROWS < 12 ? 128 : 1024 };
 /** At most so many rows are one pass over the right-hand matrix. */
 enum { FEW_ROWS = 8 };
 
