@@ -22,6 +22,10 @@
  * The U-Net (5, 64) at 192 x 192, batch 4, is what torchgpipe was made for: three stages on two
  * workers, everything recomputed, against torchgpipe's own three partitions.
  *
+ * SmolLM2-135M (context 512, batch 4), in full and by adapters of rank 16, is what people fine-tune
+ * at home: 134.5 million parameters, 2,048 tokens: 6 FLOPs for each of both are 1,650 GFLOP, and by
+ * adapters 4: 1,100. Against transformers and peft.
+ *
  * Each with the best level of kernels, and with v3, which is all that most processors have: PyTorch
  * is then held to AVX2. GPT M in bf16, too, where the level has instructions for it, in turns with
  * our f32: its products take half as long, which are four fifths of the step, so 0.6 of it. The
@@ -38,6 +42,7 @@
 static const double PEER_AT_MOST = 1.0;
 /* Of images' classifiers, what `weir train` chooses against each; of the U-Net that recomputes. */
 static const double EAGER_AT_MOST = 1 / 1.3, COMPILED_AT_MOST = 1 / 1.1, ALWAYS_AT_MOST = 1 / 2.0;
+static const double DECODER_AT_MOST = 1 / 1.3;
 /* Of losses: the order of sums, in f32; in bf16 every layer's rounding by 2^-9. */
 static const double LOSS_TOLERANCE = 1e-5, LOSS_TOLERANCE_BF16 = 1e-2;
 /* Before they have learned, running numbers do not hold a hundred layers' outputs in bounds. */
@@ -45,7 +50,13 @@ static const double LOSS_TOLERANCE_NORMS = 1e-3;
 
 enum { PEERS_MOST = 3, LEARNED_STEPS = 4, TOPIC_BYTES = 64 };
 
-enum { GPT_S, GPT_M, GPT_M_BF16, UNET, UNET_ALWAYS, RESNET, AMOEBANET };
+enum { GPT_S, GPT_M, GPT_M_BF16, UNET, UNET_ALWAYS, RESNET, AMOEBANET, SMOLLM, SMOLLM_LORA };
+#define SMOLLM2_135M                                                                               \
+    {                                                                                              \
+        .layers = 30, .width = 576, .inner = 1536, .heads = 9, .kv_heads = 3, .head_size = 64,     \
+        .context = 512, .vocab = 49152, .eps = 1e-5, .tied = true, .rope_theta = 1e5,              \
+        .rope_factor = 1, .rope_low = 1, .rope_high = 4                                            \
+    }
 static const struct training_job jobs[] = {
     [GPT_S] = {.topic = "models/gpt-s",
                .rows = 16,
@@ -78,6 +89,14 @@ static const struct training_job jobs[] = {
                    .unit = 1,
                    .chunks = 1,
                    .amoebanet = {6, 64, 1000, 224, 224}},
+    [SMOLLM] =
+        {.topic = "models/smollm2", .rows = 4, .unit = 1, .adamw = true, .decoder = SMOLLM2_135M},
+    [SMOLLM_LORA] = {.topic = "models/smollm2-lora",
+                     .rows = 4,
+                     .unit = 1,
+                     .adamw = true,
+                     .decoder = SMOLLM2_135M,
+                     .lora_rank = 16},
 };
 
 /* In `peers`; `begin` stands before the model's own arguments. */
@@ -94,6 +113,8 @@ static const struct peer_kind {
     [UNET_ALWAYS] = {{"torchgpipe_cpu.py", "unet --variants torchgpipe-always --devices 3", true}},
     [RESNET] = {{"classifier_eager.py", "resnet101", false}},
     [AMOEBANET] = {{"classifier_eager.py", "amoebanetd", false}},
+    [SMOLLM] = {{"decoder_eager.py", "", false}},
+    [SMOLLM_LORA] = {{"decoder_eager.py", "", false}},
 };
 
 /* What holds PyTorch to a level's instructions; NULL: nothing need. */
@@ -159,6 +180,9 @@ static void write_arguments(const struct contest *contest, const struct peer_kin
         snprintf(text + used, capacity - used, "--classes %u --image %u --layers %u --filters %u",
                  job->amoebanet.classes, job->amoebanet.height, job->amoebanet.layers,
                  job->amoebanet.filters);
+    else if (job->decoder.layers > 0)
+        snprintf(text + used, capacity - used, "--layers %u --context %u --vocab %u --lora-rank %u",
+                 job->decoder.layers, job->decoder.context, job->decoder.vocab, job->lora_rank);
     else if (unet->depth > 0)
         snprintf(text + used, capacity - used,
                  "--depth %u --num-convs %u --base-channels %u --image %u", unet->depth,
@@ -327,20 +351,19 @@ static void train(struct bench *bench, struct contest *contest, int model) {
     for (int i = 0; i < OURS; i++) training_clean_up(&contest->trainings[i]);
 }
 
-/* Everything is recomputed, and three stages share two workers. */
-static void train_always(struct bench *bench, struct contest *contest) {
+/* What `train` chooses, with some of it given, against each peer. */
+static void train_planned(struct bench *bench, struct contest *contest, int model,
+                          const char *const *given, const char *name, double at_most) {
     enum { AGAIN = PIPELINE, CASES };
-    static const char *const given[] = {"--stages",     "3",      "--workers", "2",
-                                        "--checkpoint", "always", NULL};
     struct training_shape shape = training_planned_shape(bench, &contest->job, given);
-    shape.name = "3-stages";
+    shape.name = name;
     for (int i = ONE; i < CASES; i++) {
         training_new(&contest->job, &shape, &contest->trainings[i]);
         contest->cases[i] = (struct bench_case){
             .label = shape.name, .sample = training_sample, .context = &contest->trainings[i]};
     }
     contest->case_count = CASES;
-    start_peers(bench, contest, UNET_ALWAYS);
+    start_peers(bench, contest, model);
     check_peers(bench, contest);
     bench_interleave(bench, contest->cases, contest->case_count);
     add_step(bench, contest, ONE, contest->trainings[ONE].shape.note);
@@ -348,7 +371,7 @@ static void train_always(struct bench *bench, struct contest *contest) {
         add_step(bench, contest, i, contest->peer_cases[i].peer->about);
         bench_add_ratio(bench, &contest->cases[ONE], &contest->cases[i], "%s/against/%s",
                         contest->topic, contest->cases[i].label)
-            ->at_most = ALWAYS_AT_MOST;
+            ->at_most = at_most;
     }
     bench_add_ratio(bench, &contest->cases[ONE], &contest->cases[AGAIN], "%s/control",
                     contest->topic)
@@ -366,8 +389,13 @@ static void run_level(struct bench *bench, int model, const char *level, const c
     contest->job.topic = contest->topic;
     contest->flops = bench_level_flops(bench, level);
     training_make(bench, &contest->job);
+    /* everything is recomputed, and three stages share two workers */
+    static const char *const always[] = {"--stages",     "3",      "--workers", "2",
+                                         "--checkpoint", "always", NULL};
     if (model == UNET_ALWAYS)
-        train_always(bench, contest);
+        train_planned(bench, contest, model, always, "3-stages", ALWAYS_AT_MOST);
+    else if (contest->job.decoder.layers > 0) /* a scan would take an hour */
+        train_planned(bench, contest, model, NULL, "planned", DECODER_AT_MOST);
     else
         train(bench, contest, model);
     training_job_clean_up(&contest->job);
@@ -381,8 +409,8 @@ static void run_model(struct bench *bench, int model) {
     }
     run_level(bench, model, best, "");
     /* their plans take the time, and one is as good as two */
-    if (bench->options.quick && (model == RESNET || model == AMOEBANET)) return;
-    if (strncmp(best, "v4", 2) == 0) run_level(bench, model, "v3", "/v3");
+    if (bench->options.quick && model >= RESNET) return;
+    if (strncmp(best, "v4", 2) == 0 && model < SMOLLM) run_level(bench, model, "v3", "/v3");
     if (model == GPT_M && strcmp(best, "v4-bf16") == 0) run_level(bench, GPT_M_BF16, best, "/bf16");
 }
 
@@ -408,4 +436,12 @@ void bench_models_resnet101(struct bench *bench) {
 
 void bench_models_amoebanetd(struct bench *bench) {
     run_model(bench, AMOEBANET);
+}
+
+void bench_models_smollm2(struct bench *bench) {
+    run_model(bench, SMOLLM);
+}
+
+void bench_models_smollm2_lora(struct bench *bench) {
+    run_model(bench, SMOLLM_LORA);
 }

@@ -243,6 +243,8 @@ void bench_models_residual(struct bench *bench);
 void bench_models_always(struct bench *bench);
 void bench_models_resnet101(struct bench *bench);
 void bench_models_amoebanetd(struct bench *bench);
+void bench_models_smollm2(struct bench *bench);
+void bench_models_smollm2_lora(struct bench *bench);
 void bench_ablation(struct bench *bench);
 void bench_hosts(struct bench *bench);
 void bench_oneway(struct bench *bench);

@@ -17,6 +17,9 @@ static void shrink(struct training_job *job) {
     if (job->unet.depth > 0) job->unet.depth = 3;
     job->unet.height = job->unet.width = 32;
     job->unet.base_channels = 16;
+    if (job->decoder.layers > 0) job->decoder.layers = 2;
+    job->decoder.context = 16;
+    job->decoder.vocab = 256;
     if (job->resnet.classes == 0 && job->amoebanet.classes == 0) return;
     job->rows = 2 * TRAINING_CHUNKS; /* of which every channel's numbers have a variance */
     job->resnet.height = job->resnet.width = 33;
@@ -32,6 +35,21 @@ static void make_gpt(struct bench *bench, struct training_job *job) {
     job->input = bench_take(bench, tokens, sizeof(int64_t));
     job->target = bench_take(bench, tokens, sizeof(int64_t));
     peer_fill_texts(job->input, job->target, job->rows, gpt->context, gpt->vocab);
+}
+
+static void make_decoder(struct bench *bench, struct training_job *job) {
+    const struct weir_decoder_options *decoder = &job->decoder;
+    static const char *const all[] = {"all-linear"};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    const struct weir_lora lora = {
+        .rank = job->lora_rank, .alpha = 2 * job->lora_rank, .targets = all, .target_count = 1};
+    size_t tokens = (size_t)job->rows * decoder->context;
+    bench_check_faults(weir_model_decoder(NULL, decoder, &faults, &job->model), job->topic,
+                       &faults);
+    if (job->lora_rank > 0) bench_check(weir_model_lora(job->model, &lora), job->topic);
+    job->input = bench_take(bench, tokens, sizeof(int64_t));
+    job->target = bench_take(bench, tokens, sizeof(int64_t));
+    peer_fill_texts(job->input, job->target, job->rows, decoder->context, decoder->vocab);
 }
 
 static void make_unet(struct bench *bench, struct training_job *job) {
@@ -66,13 +84,17 @@ void training_make(struct bench *bench, struct training_job *job) {
         make_unet(bench, job);
     else if (job->resnet.classes > 0 || job->amoebanet.classes > 0)
         make_classifier(bench, job);
+    else if (job->decoder.layers > 0)
+        make_decoder(bench, job);
     else
         make_gpt(bench, job);
     uint32_t layers = weir_model_layer_count(job->model);
     struct weir_layer_facts *facts = bench_take(bench, layers, sizeof *facts);
     bench_check(weir_model_infer(job->model, WEIR_F32, facts, NULL), job->topic);
+    /* a frozen product has no gradient of its weight */
+    const double products = job->lora_rank > 0 ? 2 : 3;
     for (uint32_t i = 0; i < layers; i++) {
-        job->flops += 3.0 * job->rows * (double)facts[i].flops;
+        job->flops += products * job->rows * (double)facts[i].flops;
         job->parameters += facts[i].parameters;
     }
     fprintf(bench->text, "%s: %.2f million parameters, %.3g GFLOP a step, level %s\n", job->topic,

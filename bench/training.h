@@ -23,7 +23,9 @@ struct training_job {
     struct weir_gpt_options gpt;
     struct weir_unet_options unet;           /**< depth 0: it is another one */
     struct weir_resnet_options resnet;       /**< classes 0: it is another one */
-    struct weir_amoebanet_options amoebanet; /**< likewise; all 0: it is the GPT */
+    struct weir_amoebanet_options amoebanet; /**< likewise */
+    struct weir_decoder_options decoder;     /**< layers 0: it is another one; all: it is the GPT */
+    uint32_t lora_rank;                      /**< of adapters, which alone learn; 0: none */
 
     struct weir_model *model;
     void *input, *target;
