@@ -90,7 +90,8 @@ int weir_model_amoebanetd(const struct weir_allocator *allocator,
                           struct weir_model **model);
 
 /** A decoder of text of Llama's family (Llama 2 and 3, SmolLM2, Mistral, Qwen 2.5 and 3), with the
- * parameter names and numbers of Hugging Face's transformers, trained with cross-entropy.
+ * parameter names and numbers of Hugging Face's transformers, trained with cross-entropy. Matrices
+ * are drawn with a standard deviation of 0.02, the token embedding, too, as published models were.
  * The input is a row's tokens, i64 [context]; or, with `packed`, [2, context]: tokens of several
  * documents one after the other, then for each token the place in the row of its document's first
  * (on CPUs alone).

@@ -451,8 +451,8 @@ struct weir_attr_rule {
      * row's first dimension, -1 its last. Another one is refused. 0: no such size. */
     int32_t of_input;
     bool fixed; /**< PyTorch's attribute of which one case is offered, the default */
-    bool later; /**< it came after files had hashes (weir_model_hash): FLAG or PAIR, and where it
-                   has its default no hash says so, that older files go on being known */
+    bool later; /**< it came after files had hashes (weir_model_hash): FLAG, PAIR or REAL, and where
+                   it has its default no hash says so, that older files go on being known */
 };
 
 /** A skip that a type uses, whose name and namespace are attributes (TEXT) of the layer. */

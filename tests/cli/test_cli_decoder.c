@@ -277,7 +277,9 @@ static void test_a_decoder_trains_and_continues_texts(void) {
     CLI_CODE_IN(folder, &run, 0,
                 "train --model model --data text --context 24 --batch 4 --chunks 2 --steps 3 "
                 "--stages 2 --eval-batches 1 --sample 0 --bind none --threads-per-stage 1 "
-                "--log-dir log --save saved.safetensors");
+                "--json log --save saved.safetensors");
+    /* drawn as small as transformers draws: it begins with what knowing nothing costs */
+    EXPECT_NEAR(cli_loss_of_line(folder, "log", 0), log(300), 0.05);
     CLI_CODE_IN(folder, &run, 0,
                 "generate --model model --load saved.safetensors --context 24 --prompt-ids 5,6,7 "
                 "--tokens 12 --temperature 0 --bind none --json one");
@@ -320,7 +322,7 @@ static void test_a_decoder_does_the_same_on_gpus(void) {
     CLI_CODE_IN(folder, &run, 0, LEARN ON_GPUS "--save gpu.safetensors --json gpu", STEPS);
     CLI_CODE_IN(folder, &run, 0, LEARN ON_GPUS "--dtype bf16 --json half", STEPS);
     EXPECT_CONTAINS(run.output, "attention, 24 tokens, 4 heads of 8 by 2 of keys: Weir's, on tens");
-    EXPECT(cli_loss_of_line(folder, "cpu", STEPS - 1) < cli_loss_of_line(folder, "cpu", 0) / 5);
+    EXPECT(cli_loss_of_line(folder, "cpu", STEPS - 1) < cli_loss_of_line(folder, "cpu", 0) / 2);
     EXPECT_NEAR(distance_from_cpu(folder, "gpu", STEPS), 0, 1e-6);
     EXPECT_NEAR(distance_from_cpu(folder, "half", STEPS), 0, 0x1p-8);
     static const char *const ways[] = {"", ON_GPUS, " --device cuda --dtype bf16", NULL};

@@ -85,6 +85,7 @@ static bool block_skip(const struct weir_layer *layer, uint32_t i, struct weir_s
 static const struct weir_attr_rule embedding_attrs[] = {
     WEIR__SIZE("num_embeddings"),
     WEIR__SIZE("embedding_dim"),
+    WEIR__INIT_STD,
 };
 
 /** Texts that are continued come token by token. Their input is stashed and read all the same: a
@@ -93,7 +94,7 @@ static struct weir_value *build_embedding(struct weir_builder *b, const struct w
                                           struct weir_value *x) {
     int64_t shape[] = {weir_layer_int(layer, "num_embeddings"),
                        weir_layer_int(layer, "embedding_dim")};
-    struct weir_init init = {WEIR_INIT_NORMAL, 1};
+    struct weir_init init = {WEIR_INIT_NORMAL, weir_layer_real(layer, "init_std")};
     struct weir_value *table = weir_parameter(b, "weight", 2, shape, init);
     weir_stash(b, "", documents_skip, x);
     return b->network->sequences > 0 ? weir_embedding(b, x, table)
@@ -359,7 +360,8 @@ static int add_layers(struct weir_model *model, const struct weir_decoder_option
     int status = weir_model_add(model, options->packed ? "packed_embedding" : "embedding",
                                 "model.embed_tokens",
                                 WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", options->vocab),
-                                           WEIR_ATTR_INT("embedding_dim", options->width)),
+                                           WEIR_ATTR_INT("embedding_dim", options->width),
+                                           WEIR_ATTR_REAL("init_std", weights.scale)),
                                 faults);
     if (status != WEIR_OK) return status;
     status = add_blocks(model, options, faults);

@@ -21,8 +21,9 @@ static uint64_t hash_integer(uint64_t hash, int64_t value) {
 }
 
 static bool is_default(const struct weir_attr_rule *rule, const struct weir_attr *attr) {
-    assert(rule->kind == WEIR_ATTR_KIND_FLAG || rule->kind == WEIR_ATTR_KIND_PAIR);
+    assert(rule->kind != WEIR_ATTR_KIND_INT && rule->kind != WEIR_ATTR_KIND_TEXT);
     if (attr == NULL) return true;
+    if (rule->kind == WEIR_ATTR_KIND_REAL) return attr->real == rule->real;
     return attr->integer == rule->integer &&
            (rule->kind == WEIR_ATTR_KIND_FLAG || attr->second == rule->integer);
 }

@@ -60,6 +60,9 @@ struct weir_model {
     { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1 }
 #define WEIR__OF_INPUT(name, dimension)                                                            \
     { .key = name, .kind = WEIR_ATTR_KIND_INT, .least = 1, .of_input = dimension }
+/** How an embedding's numbers are drawn: as PyTorch's, or otherwise. */
+#define WEIR__INIT_STD                                                                             \
+    { .key = "init_std", .kind = WEIR_ATTR_KIND_REAL, .real = 1, .below = 1e30, .later = true }
 /** PyTorch's attribute of which only the case `value` is offered. */
 #define WEIR__ONLY_INT(name, value)                                                                \
     { .key = name, .kind = WEIR_ATTR_KIND_INT, .integer = value, .least = value, .fixed = true }

@@ -46,13 +46,14 @@ static struct weir_value *build_linear(struct weir_builder *b, const struct weir
 static const struct weir_attr_rule embedding_attrs[] = {
     WEIR__SIZE("num_embeddings"),
     WEIR__SIZE("embedding_dim"),
+    WEIR__INIT_STD,
 };
 
 static struct weir_value *build_embedding(struct weir_builder *b, const struct weir_layer *layer,
                                           struct weir_value *x) {
     int64_t shape[] = {weir_layer_int(layer, "num_embeddings"),
                        weir_layer_int(layer, "embedding_dim")};
-    struct weir_init init = {WEIR_INIT_NORMAL, 1};
+    struct weir_init init = {WEIR_INIT_NORMAL, weir_layer_real(layer, "init_std")};
     return weir_embedding(b, x, weir_parameter(b, "weight", 2, shape, init));
 }
 
