@@ -311,6 +311,7 @@ int64_t VECTOR_F32(panel_width)(int64_t columns) {
 
 void VECTOR_F32(panel_product)(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
+    assert(panel->a_row == 1 || panel->a_step == 1);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
         const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row,
