@@ -410,6 +410,7 @@ static void run_model(struct bench *bench, int model) {
     run_level(bench, model, best, "");
     /* their plans take the time, and one is as good as two */
     if (bench->options.quick && model >= RESNET) return;
+    /* and peft's compilation alone takes ten minutes */
     if (strncmp(best, "v4", 2) == 0 && model < SMOLLM) run_level(bench, model, "v3", "/v3");
     if (model == GPT_M && strcmp(best, "v4-bf16") == 0) run_level(bench, GPT_M_BF16, best, "/bf16");
 }

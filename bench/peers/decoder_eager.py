@@ -21,10 +21,6 @@ def make_parser():
     parser = peer.common_arguments(__doc__.split("\n", 1)[0], VARIANTS, "cpu")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--layers", type=int, default=30)
-    parser.add_argument("--width", type=int, default=576)
-    parser.add_argument("--inner", type=int, default=1536)
-    parser.add_argument("--heads", type=int, default=9)
-    parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--vocab", type=int, default=49152)
     parser.add_argument("--lora-rank", type=int, default=0)
@@ -35,8 +31,8 @@ def make_decoder(a):
     import transformers
 
     config = transformers.LlamaConfig(
-        vocab_size=a.vocab, hidden_size=a.width, intermediate_size=a.inner,
-        num_hidden_layers=a.layers, num_attention_heads=a.heads, num_key_value_heads=a.kv_heads,
+        vocab_size=a.vocab, hidden_size=576, intermediate_size=1536,
+        num_hidden_layers=a.layers, num_attention_heads=9, num_key_value_heads=3,
         max_position_embeddings=a.context, rms_norm_eps=1e-5, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1e5}, use_cache=False,
         attn_implementation="sdpa")

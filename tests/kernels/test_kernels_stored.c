@@ -64,7 +64,6 @@ static void *run(const struct stored_case *test, const struct weir__kernel *kern
     struct weir__op_shape shape = test->shape;
     size_t workspace = 0, number = weir_dtype_bytes(shape.dtype);
     shape.stored = narrow ? WEIR_BF16 : WEIR_F32;
-    shape.derives = true;
     EXPECT_STATUS(weir__kernel_workspace(kernel, &shape, &workspace), WEIR_OK);
     void *out = buffer(test->outs, number), *scratch = buffer((int64_t)workspace + 1, 1);
     const void *weights = narrow ? (const void *)test->halves : test->floats;

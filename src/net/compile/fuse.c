@@ -136,9 +136,9 @@ static uint32_t batch_norm_act(const struct weir__graph *graph, struct weir__nod
 
 /* ---- a loss with its product, for memory ---- */
 
-/** Slices are made anew for the gradients, which takes a product of the head more. That is not
- * worth the 32 MiB that so many logits take in F32, and as much their gradient. Where classes are
- * few, the layers before hold more of so many tokens than logits do. */
+/** Slices are made anew for a weight that learns, which takes a product of the head more. That is
+ * not worth the 32 MiB that so many logits take in F32, and as much their gradient. Where classes
+ * are few, the layers before hold more of so many tokens than logits do. */
 enum { LOGITS_MOST = 8 << 20, CLASSES_LEAST = 8192 };
 
 static bool are_large(const struct weir__graph *graph, const struct weir__op_shape *head) {

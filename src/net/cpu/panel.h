@@ -44,7 +44,7 @@ struct weir__panel_again {
 
 /** c (rows, columns) from a (rows, depth) and the panel b (depth, columns). Distances in floats. */
 struct weir__panel {
-    const float *a; /**< element (r, k) at a[r * a_row + k * a_step], of which one is 1 */
+    const float *a; /**< element (r, k) at a[r * a_row + k * a_step]; a_row or a_step is 1 */
     int64_t a_row, a_step;
     const float *b; /**< as many columns are read as VECTOR_F32(panel_width) says, of each tile */
     int64_t b_row;

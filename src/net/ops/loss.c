@@ -47,7 +47,7 @@ static double cross_entropy_cost(const struct weir__node *node) {
 /* ---- with its product, which fusion alone emits ---- */
 
 /** Where the weight is frozen, forward makes the gradient while it has a slice's logits, and
- * backward takes it from there. */
+ * backward takes a copy, which others may write over and which may have to lie at a border. */
 static void derive(struct weir_builder *builder, struct weir__node *node, struct weir_value *x) {
     node->shape.derives = true;
     struct weir_value *dx = weir__output_like(builder, node, x);
