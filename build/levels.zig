@@ -75,6 +75,7 @@ const float_files: []const []const u8 = &.{
     "vector_flat.c",
     "vector_panel.c",
     "vector_winograd.c",
+    "vector_winograd_pack.c",
     "vector_winograd_weight.c",
 };
 

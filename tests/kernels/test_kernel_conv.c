@@ -54,7 +54,9 @@ static const struct sizes nets[] = {
     {1, 150, 70, 7, 8, 3, 1, 1, 1, 1},
     {1, 70, 150, 8, 7, 3, 1, 1, 1, 1},
     {1, 32, 24, 6, 5, 3, 1, 1, 4, 1},
-    {1, 366, 360, 4, 4, 3, 1, 1, 1, 1}, /* few tiles, one chunk */
+    {1, 366, 360, 4, 4, 3, 1, 1, 1, 1}, /* few tiles, whose kernels are not kept packed */
+    {2, 272, 250, 4, 4, 3, 1, 1, 1, 1},
+    {1, 250, 272, 5, 4, 3, 1, 1, 0, 1},
     /* dilated: steps that do and do not share a divisor with the stride */
     {2, 3, 16, 33, 21, 3, 1, 1, 2, 1, 1, 1},
     {2, 16, 24, 20, 31, 3, 1, 1, 1, 1, 2, 0},
@@ -299,23 +301,32 @@ static void test_packed_weights_depend_on_the_largest_row_count_only(void) {
         }
 }
 
-static size_t packed_bytes(int64_t in, int64_t out, int64_t side) {
+static size_t packed_bytes(int64_t in, int64_t out, int64_t side, int64_t rows) {
     const struct sizes sizes = {1, in, out, side, side, 3, 1, 1, 1, 1};
     struct weir__op_shape shape = shape_of(&sizes, WEIR__OP_conv2d);
     size_t bytes = 0;
     shape.dtype = WEIR_F32;
+    shape.rows_max = rows;
     EXPECT_STATUS(kernel_of(WEIR__OP_conv2d, KERNEL_VECTOR)->measure_pack(&shape, &bytes), WEIR_OK);
     return bytes;
 }
 
 /** 16 numbers of a pair of channels instead of 9, where images have tiles enough for them. */
 static void test_kernels_of_very_many_channels_want_larger_images(void) {
-    EXPECT_EQ_UINT(packed_bytes(1600, 1600, 4) / 1600 / 1600, 16 * sizeof(float));
-    EXPECT_EQ_UINT(packed_bytes(1632, 1632, 4) / 1632 / 1632, 9 * sizeof(float));
-    EXPECT_EQ_UINT(packed_bytes(1632, 1632, 6) / 1632 / 1632, 16 * sizeof(float));
+    EXPECT_EQ_UINT(packed_bytes(1600, 1600, 4, 9) / 1600 / 1600, 16 * sizeof(float));
+    EXPECT_EQ_UINT(packed_bytes(1632, 1632, 4, 9) / 1632 / 1632, 9 * sizeof(float));
+    EXPECT_EQ_UINT(packed_bytes(1632, 1632, 6, 9) / 1632 / 1632, 16 * sizeof(float));
+}
+
+static void test_many_kernels_of_few_tiles_are_not_kept_packed(void) {
+    EXPECT_EQ_UINT(packed_bytes(512, 512, 4, 3), 0);
+    EXPECT_EQ_UINT(packed_bytes(512, 512, 4, 4), 16 * sizeof(float) * 512 * 512);
+    EXPECT_EQ_UINT(packed_bytes(512, 512, 8, 1), 16 * sizeof(float) * 512 * 512);
+    EXPECT_EQ_UINT(packed_bytes(256, 256, 4, 1), 16 * sizeof(float) * 256 * 256);
 }
 
 WEIR_TEST_SUITE(kernel_conv, TEST(results_are_near_the_reference_whatever_the_threads),
                 TEST(each_number_is_one_chain),
                 TEST(packed_weights_depend_on_the_largest_row_count_only),
-                TEST(kernels_of_very_many_channels_want_larger_images))
+                TEST(kernels_of_very_many_channels_want_larger_images),
+                TEST(many_kernels_of_few_tiles_are_not_kept_packed))

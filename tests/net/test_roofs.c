@@ -69,16 +69,23 @@ static void test_threads_share_what_is_long_enough(void) {
 
 static void test_memory_beyond_the_cache_costs_besides(void) {
     struct weir__roofs roofs = some_roofs();
-    struct weir_value value = {.rank = 1, .shape = {64}, .batched = true};
+    struct weir_value value = {
+        .rank = 1, .shape = {64}, .batched = true, .accumulator = WEIR__NONE};
+    struct weir_value sum = value;
     struct weir__node add = {.op = WEIR__OP_add, .in_count = 2, .out_count = 1};
     struct weir_value *operands[] = {&value, &value};
     add.in = add.out = operands;
     /* a row is 3 * 64 numbers, 768 bytes */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 192 * 1e-10, 1e-15);
-    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 1), 19200 * 1e-10 + (76800 - 1024) / 2e9,
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 1), 19200 * 1e-10 + (76800 - 1024) / 1e9,
                 1e-12);
     add.op = WEIR__OP_concat; /* of which nothing is known but its bytes */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 768 / 8e9, 1e-15);
+    /* what is added to is read and written */
+    struct weir_value *sums[] = {&sum};
+    sum.accumulator = 0;
+    add.out = sums;
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 1024 / 8e9, 1e-15);
 }
 
 /* ---- files ---- */

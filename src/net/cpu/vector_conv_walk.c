@@ -202,25 +202,6 @@ VECTOR_INLINE void turn_kernels(const float *kernels, int64_t distance, int64_t 
     v_transpose(rows);
 }
 
-/** One number of the depth of some columns, whose taps are `rows`. */
-VECTOR_INLINE void place_rows(const struct packing *packing, const vfloat rows[LANES],
-                              const int64_t places[LANES], int64_t taps, float *to) {
-    const struct weir__conv_walk *walk = packing->walk;
-    if (!walk->filtered) {
-        for (int64_t k = 0; k < taps; k++)
-            if (places[k] >= 0) v_store(to + places[k] * WEIR__TILE_COLUMNS, rows[k]);
-        return;
-    }
-    vfloat kernel[9], positions[WEIR__WINOGRAD_POSITIONS];
-    assert(taps == 9);
-    V_UNROLL
-    for (int k = 0; k < 9; k++) kernel[k] = rows[walk->back ? 8 - k : k];
-    v_winograd_kernel(kernel, positions);
-    V_UNROLL
-    for (int p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
-        v_store(to + p * walk->depth * WEIR__TILE_COLUMNS, positions[p]);
-}
-
 /** Some columns of a tile, some taps, all of the depth. */
 static void pack_columns(const struct packing *packing, const float *kernels, int64_t columns,
                          int64_t first_tap, float *to) {
@@ -236,7 +217,21 @@ static void pack_columns(const struct packing *packing, const float *kernels, in
         turn_kernels(kernels, distance, columns, taps, end, rows);
         for (int64_t k = 0; k < taps && packing->rounds; k++)
             rows[k] = v_from_bf16(v_to_bf16(rows[k]));
-        place_rows(packing, rows, places, taps, to + d * WEIR__TILE_COLUMNS);
+        for (int64_t k = 0; k < taps; k++)
+            if (places[k] >= 0) v_store(to + (places[k] + d) * WEIR__TILE_COLUMNS, rows[k]);
+    }
+}
+
+static void pack_filtered(const struct packing *packing, int64_t column, float *to) {
+    const struct weir__conv_walk *walk = packing->walk;
+    const struct weir__winograd_kernels kernels = {
+        packing->weight, walk->back ? walk->columns : walk->depth,
+        walk->back ? walk->depth : walk->columns, walk->back, packing->rounds};
+    for (int64_t d = 0; d < walk->depth; d += WEIR__WINOGRAD_SLICE) {
+        struct weir__conv_range depth = {d, v_least(d + WEIR__WINOGRAD_SLICE, walk->depth)};
+        int64_t distance = (depth.end - d) * WEIR__TILE_COLUMNS;
+        VECTOR(winograd_pack)(&kernels, column, depth, to, distance);
+        to += WEIR__WINOGRAD_POSITIONS * distance;
     }
 }
 
@@ -250,6 +245,10 @@ static void pack_part(void *context, uint32_t part, uint32_t member) {
     const float *kernels = packing->weight + group * walk->depth * walk->columns * taps;
     float *to = packing->to + part * tile_floats(walk);
     (void)member;
+    if (walk->filtered) {
+        pack_filtered(packing, column, to);
+        return;
+    }
     for (int64_t j = 0; j < WEIR__TILE_COLUMNS; j += LANES) {
         int64_t left = walk->columns - column - j;
         int64_t first = left > 0 ? column + j : 0;
@@ -279,6 +278,7 @@ int VECTOR(measure_pack_walks)(const struct weir__op_shape *shape, size_t *bytes
     struct weir__op_shape product;
     *bytes = 0;
     if (weir__conv_as_product(shape, &product)) return WEIR_OK;
+    if (VECTOR(winograd_takes)(shape) && !VECTOR(winograd_keeps_packed)(shape)) return WEIR_OK;
     for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
         const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         *bytes += (size_t)VECTOR(conv_packed)(&walk) * sizeof(float);

@@ -233,11 +233,13 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     }
 }
 
-/** Some rows, of which there are fewer than two tiles' in halves: few rows wait for each other's
- * multiply-adds. Returns how many it took. */
+/** Some rows, in halves where these are no tile of their own, or fewer than two: few rows wait for
+ * each other's multiply-adds. Returns how many it took. */
 VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_place *place,
                            int64_t rows, const int columns, const bool adjacent) {
-    int64_t take = rows <= TILE_ROWS || rows >= 2 * TILE_ROWS ? rows : (rows + 1) / 2;
+    const bool odd = rows > 6 && rows % 2 != 0;
+    bool halves = rows < TILE_ROWS ? odd : rows > TILE_ROWS && rows < 2 * TILE_ROWS;
+    int64_t take = halves ? (rows + 1) / 2 : rows;
 #define V_TAKE(n)                                                                                  \
     if (TILE_ROWS >= (n) && take >= (n)) return tile(panel, place, n, columns, adjacent), n
     V_TAKE(12);

@@ -19,16 +19,19 @@ enum {
     LEAST_CHANNELS = 16,
     LEAST_PAIRS = 512,       /* of channels: fewer take less time than the transforms */
     PAIRS_BY_TILE = 1 << 19, /* more come from memory for too few tiles */
-    LEAST_SIDE = 4,          /* smaller images see more padding than pixels */
-    CHUNK_TILES = 36,        /* whole tiles of products */
-    SLICE_DEPTH = 128,       /* channels */
-    AHEAD_PIXELS = 4,        /* how far ahead these are prefetched */
-    BLOCK_COLUMNS = 64,      /* the chunk's sums and slice of the source are half a megabyte */
+    /* Of more tiles or fewer pairs kernels are packed once: they are multiplied for longer than it
+     * takes to pack them, or stay in the second cache. */
+    KEPT_TILES = 12,
+    KEPT_PAIRS = 1 << 16,
+    LEAST_SIDE = 4,     /* smaller images see more padding than pixels */
+    CHUNK_TILES = 36,   /* whole tiles of products */
+    AHEAD_PIXELS = 4,   /* how far ahead these are prefetched */
+    BLOCK_COLUMNS = 64, /* the chunk's sums and slice of the source are half a megabyte */
     BLOCKS_PER_MEMBER = 2
 };
 _Static_assert(CHUNK_TILES % WEIR__TILE_ROWS == 0, "a chunk is whole tiles");
 
-static const float zeros[SLICE_DEPTH] = {0};
+static const float zeros[WEIR__WINOGRAD_SLICE] = {0};
 
 bool VECTOR(winograd_takes)(const struct weir__op_shape *shape) {
     const struct weir__window *w = &shape->window;
@@ -42,6 +45,13 @@ bool VECTOR(winograd_takes)(const struct weir__op_shape *shape) {
     int64_t tiles = v_parts(w->out.height, 2) * v_parts(w->out.width, 2);
     int64_t pairs = shape->in * shape->out;
     return side >= LEAST_SIDE && pairs >= LEAST_PAIRS && pairs / PAIRS_BY_TILE <= tiles;
+}
+
+bool VECTOR(winograd_keeps_packed)(const struct weir__op_shape *shape) {
+    const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, 0);
+    const struct weir__winograd_tiles tiles = VECTOR(winograd_tiles)(&walk);
+    return shape->rows_max * tiles.down * tiles.across > KEPT_TILES ||
+           shape->in * shape->out <= KEPT_PAIRS;
 }
 
 struct weir__winograd_tiles VECTOR(winograd_tiles)(const struct weir__conv_walk *walk) {
@@ -101,7 +111,7 @@ void VECTOR(winograd_source)(const struct weir__winograd_image *image,
     const struct weir__winograd_tiles all = VECTOR(winograd_tiles)(walk);
     int64_t distance = area->distance;
     float *to = area->numbers;
-    assert(depth <= SLICE_DEPTH && area->row >= v_up(depth, LANES));
+    assert(depth <= WEIR__WINOGRAD_SLICE && area->row >= v_up(depth, LANES));
     for (int64_t tile = tiles.first; tile < tiles.end; tile++, to += area->row) {
         const float *pixels[WEIR__WINOGRAD_POSITIONS];
         const struct weir__winograd_place place = v_winograd_place(all, tile);
@@ -124,8 +134,9 @@ struct filtering {
     struct weir__plane plane; /* of the result */
     int64_t channels;
     float *to;
-    const float *weights, *bias;
-    int64_t all_tiles, tiles; /* of all images, and of a block */
+    const float *packed, *bias;
+    struct weir__winograd_kernels kernels; /* where none are packed */
+    int64_t all_tiles, tiles;              /* of all images, and of a block */
     float *workspace;
 };
 
@@ -137,38 +148,52 @@ struct filter_block {
 struct filter_areas {
     struct weir__winograd_area source; /* depth */
     struct weir__winograd_area sums;   /* columns */
+    float *kernels;                    /* one slice of one tile of columns */
 };
 
+/** Floats from a position of so many channels' kernels to the next one's: apart from what falls on
+ * the same sets of the first cache. */
+static int64_t kernels_distance(int64_t channels) {
+    return channels * WEIR__TILE_COLUMNS + LANES;
+}
+
 /** Floats of a member's workspace; places its areas in `memory`. */
-static int64_t lay_out(const struct weir__conv_walk *walk, float *memory,
+static int64_t lay_out(const struct weir__conv_walk *walk, bool kept, float *memory,
                        struct filter_areas *areas) {
-    int64_t depth = v_least(walk->depth, SLICE_DEPTH),
+    int64_t depth = v_least(walk->depth, WEIR__WINOGRAD_SLICE),
             columns = v_least(walk->columns, BLOCK_COLUMNS);
     int64_t source_row = v_winograd_row(depth), sums_row = v_winograd_row(columns);
     int64_t source = v_winograd_distance(CHUNK_TILES, source_row);
     int64_t sums = v_winograd_distance(CHUNK_TILES, sums_row);
+    int64_t kernels = kept ? 0 : kernels_distance(depth);
     if (memory != NULL)
         *areas = (struct filter_areas){
             .source = {memory, source_row, source},
-            .sums = {memory + WEIR__WINOGRAD_POSITIONS * source, sums_row, sums}};
-    return WEIR__WINOGRAD_POSITIONS * (source + sums);
+            .sums = {memory + WEIR__WINOGRAD_POSITIONS * source, sums_row, sums},
+            .kernels = memory + WEIR__WINOGRAD_POSITIONS * (source + sums)};
+    return WEIR__WINOGRAD_POSITIONS * (source + sums + kernels);
 }
 
-/** Where the packed weights of a position and a tile of the block's columns begin. */
-static int64_t panel_place(const struct filtering *filter, const struct filter_block *block,
-                           int64_t position, int64_t tile) {
-    int64_t column = block->column / WEIR__TILE_COLUMNS + tile;
-    return (column * WEIR__WINOGRAD_POSITIONS + position) * filter->walk.depth * WEIR__TILE_COLUMNS;
+/** The packed kernels of a slice of the depth, for a tile of columns; `distance` is from position
+ * to position. */
+static const float *kernels_of(const struct filtering *filter, int64_t column,
+                               struct weir__conv_range depth, float *area, int64_t *distance) {
+    int64_t channels = depth.end - depth.first;
+    if (filter->packed == NULL) {
+        *distance = kernels_distance(channels);
+        VECTOR(winograd_pack)(&filter->kernels, column, depth, area, *distance);
+        return area;
+    }
+    int64_t before = column * filter->walk.depth + depth.first * WEIR__TILE_COLUMNS;
+    *distance = channels * WEIR__TILE_COLUMNS;
+    return filter->packed + WEIR__WINOGRAD_POSITIONS * before;
 }
 
 /** A slice of the depth, by all columns of the block. Each panel is brought near by the one before
- * it: it lies elsewhere in memory, and of few tiles takes longer to come than to multiply. */
+ * it: of few tiles it takes longer to come than to multiply. */
 static void multiply(const struct filtering *filter, const struct filter_block *block,
                      int64_t tiles, struct weir__conv_range depth,
                      const struct filter_areas *areas) {
-    const float *weights = filter->weights + depth.first * WEIR__TILE_COLUMNS;
-    int64_t across = v_parts(block->columns, WEIR__TILE_COLUMNS);
-    int64_t panels = WEIR__WINOGRAD_POSITIONS * across, place = panel_place(filter, block, 0, 0);
     struct weir__panel panel = {.a_row = areas->source.row,
                                 .a_step = 1,
                                 .b_row = WEIR__TILE_COLUMNS,
@@ -176,15 +201,18 @@ static void multiply(const struct filtering *filter, const struct filter_block *
                                 .rows = tiles,
                                 .depth = depth.end - depth.first,
                                 .mode = depth.first == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
-    for (int64_t n = 0; n < panels; n++) {
-        int64_t p = n / across, j = n % across * WEIR__TILE_COLUMNS, here = place;
-        if (n + 1 < panels) place = panel_place(filter, block, (n + 1) / across, (n + 1) % across);
+    for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS) {
+        int64_t distance;
+        const float *kernels =
+            kernels_of(filter, block->column + j, depth, areas->kernels, &distance);
         panel.columns = v_least(v_up(block->columns - j, LANES), WEIR__TILE_COLUMNS);
-        panel.a = areas->source.numbers + p * areas->source.distance;
-        panel.b = weights + here;
-        panel.c = areas->sums.numbers + p * areas->sums.distance + j;
-        panel.next = place - here;
-        VECTOR_F32(panel_product)(&panel);
+        for (int64_t p = 0; p < WEIR__WINOGRAD_POSITIONS; p++) {
+            panel.a = areas->source.numbers + p * areas->source.distance;
+            panel.b = kernels + p * distance;
+            panel.c = areas->sums.numbers + p * areas->sums.distance + j;
+            panel.next = p + 1 < WEIR__WINOGRAD_POSITIONS ? distance : 0;
+            VECTOR_F32(panel_product)(&panel);
+        }
     }
 }
 
@@ -236,8 +264,8 @@ static void make_block(const struct filtering *filter, const struct filter_block
     for (int64_t first = block->tiles.first; first < block->tiles.end; first += CHUNK_TILES) {
         struct weir__conv_range tiles = {first, v_least(first + CHUNK_TILES, block->tiles.end)};
         int64_t count = tiles.end - tiles.first;
-        for (int64_t d = 0; d < walk->depth; d += SLICE_DEPTH) {
-            struct weir__conv_range depth = {d, v_least(d + SLICE_DEPTH, walk->depth)};
+        for (int64_t d = 0; d < walk->depth; d += WEIR__WINOGRAD_SLICE) {
+            struct weir__conv_range depth = {d, v_least(d + WEIR__WINOGRAD_SLICE, walk->depth)};
             VECTOR(winograd_source)(&filter->from, walk, tiles, d, depth.end - d, &areas->source);
             multiply(filter, block, count, depth, areas);
         }
@@ -255,7 +283,9 @@ static void make_part(void *context, uint32_t part, uint32_t member) {
     block.tiles.first = part % down * filter->tiles;
     block.tiles.end = v_least(block.tiles.first + filter->tiles, filter->all_tiles);
     block.columns = v_least(filter->walk.columns - block.column, BLOCK_COLUMNS);
-    lay_out(&filter->walk, filter->workspace + member * lay_out(&filter->walk, NULL, NULL), &areas);
+    bool kept = filter->packed != NULL;
+    lay_out(&filter->walk, kept,
+            filter->workspace + member * lay_out(&filter->walk, kept, NULL, NULL), &areas);
     make_block(filter, &block, &areas);
 }
 
@@ -273,18 +303,21 @@ void VECTOR(winograd)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const struct weir__window *w = &shape->window;
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
-    struct filtering filter = {.walk = VECTOR(conv_walk)(shape, 0),
-                               .from = {.numbers = call->in[0],
-                                        .plane = back ? w->out : w->in,
-                                        .channels = back ? shape->out : shape->in},
-                               .plane = back ? w->in : w->out,
-                               .channels = back ? shape->in : shape->out,
-                               .to = call->out[0],
-                               .weights = call->packed,
-                               .bias = shape->has_bias && !back ? call->in[2] : NULL,
-                               .workspace = call->workspace};
+    struct filtering filter = {
+        .walk = VECTOR(conv_walk)(shape, 0),
+        .from = {.numbers = call->in[0],
+                 .plane = back ? w->out : w->in,
+                 .channels = back ? shape->out : shape->in},
+        .plane = back ? w->in : w->out,
+        .channels = back ? shape->in : shape->out,
+        .to = call->out[0],
+        .packed = call->packed,
+        .kernels = {call->in[1], shape->in, shape->out, back, shape->dtype == WEIR_BF16},
+        .bias = shape->has_bias && !back ? call->in[2] : NULL,
+        .workspace = call->workspace};
     const struct weir__winograd_tiles tiles = VECTOR(winograd_tiles)(&filter.walk);
-    assert(VECTOR(winograd_takes)(shape) && call->packed != NULL);
+    assert(VECTOR(winograd_takes)(shape));
+    assert((call->packed != NULL) == VECTOR(winograd_keeps_packed)(shape));
     filter.all_tiles = shape->rows * tiles.down * tiles.across;
     if (filter.all_tiles == 0) return;
     filter.tiles = tiles_of_block(&filter, shape->threads);
@@ -296,6 +329,7 @@ void VECTOR(winograd)(const struct weir__op_call *call) {
 
 int VECTOR(measure_winograd)(const struct weir__op_shape *shape, size_t *workspace) {
     const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, 0);
-    size_t each = (size_t)lay_out(&walk, NULL, NULL) * sizeof(float);
+    bool kept = VECTOR(winograd_keeps_packed)(shape);
+    size_t each = (size_t)lay_out(&walk, kept, NULL, NULL) * sizeof(float);
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }

@@ -14,7 +14,10 @@
 
 #include "net/cpu/vector_conv.h"
 
-enum { WEIR__WINOGRAD_POSITIONS = 16 };
+enum {
+    WEIR__WINOGRAD_POSITIONS = 16,
+    WEIR__WINOGRAD_SLICE = 128 /* channels of the depth that are multiplied at a time */
+};
 
 /** Floats from a tile to the next one, and from a position to the next one, of an area of so many
  * tiles: the positions' places must not fall on few sets of the first cache. */
@@ -69,6 +72,24 @@ void VECTOR(winograd_source)(const struct weir__winograd_image *image,
 /** Whether the op is made so: by kernel, stride and channels, and by the sides of images, never by
  * their number. */
 bool VECTOR(winograd_takes)(const struct weir__op_shape *shape);
+
+/** Whether its kernels are packed once for all calls until they change: not where micro-batches
+ * have so few tiles that a call takes each only once. */
+bool VECTOR(winograd_keeps_packed)(const struct weir__op_shape *shape);
+
+/** Kernels in PyTorch's order: the one of output o and input i begins at weight + (o * in + i) * 9.
+ */
+struct weir__winograd_kernels {
+    const float *weight;
+    int64_t in, out;
+    bool back;   /**< columns are inputs, the depth is of outputs, and kernels are turned by half */
+    bool rounds; /**< to what bf16 holds, first */
+};
+
+/** Brings a tile of columns, from `column` on, into the domain: channel d of the depth's range at
+ * position p goes to to[p * distance + (d - depth.first) * WEIR__TILE_COLUMNS] and after. */
+void VECTOR(winograd_pack)(const struct weir__winograd_kernels *kernels, int64_t column,
+                           struct weir__conv_range depth, float *to, int64_t distance);
 
 /* As the ones of vector_conv.h, of what is taken. */
 void VECTOR(winograd)(const struct weir__op_call *call);

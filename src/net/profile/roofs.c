@@ -13,14 +13,16 @@ static double log_of(double x) {
     return x > 1 ? log2(x) : 0;
 }
 
-/* The numbers of all operands, with every row. */
+/* The numbers of all operands, with every row. What is added to is read, too. */
 static double numbers_of(const struct weir__node *node, int64_t rows) {
     double sum = 0;
     for (uint32_t i = 0; i < node->in_count + node->out_count; i++) {
         const struct weir_value *value =
             i < node->in_count ? node->in[i] : node->out[i - node->in_count];
         if (value == NULL) continue;
-        sum += (double)weir__value_count(value) * (value->batched ? (double)rows : 1);
+        double numbers = (double)weir__value_count(value) * (value->batched ? (double)rows : 1);
+        bool added_to = value->accumulator != WEIR__NONE;
+        sum += added_to ? 2 * numbers : numbers;
     }
     return sum;
 }
@@ -103,7 +105,7 @@ static double rate_of(const struct weir__roofs *roofs, enum weir__op_code op,
 }
 
 double weir__roofs_beyond(const struct weir__roofs *roofs, const struct weir__roof_shape *shape) {
-    double beyond = (shape->bytes - roofs->cache) / (2 * roofs->copy_memory);
+    double beyond = (shape->bytes - roofs->cache) / roofs->copy_memory;
     return beyond > 0 ? beyond : 0;
 }
 
@@ -130,7 +132,7 @@ static struct {
 /* The number counts changes of kernels that change rates: roofs of before hold no more. */
 static void fill_key(const struct weir_profile *of, struct weir__roofs *roofs) {
     *roofs = (struct weir__roofs){.count = 0};
-    snprintf(roofs->key, sizeof roofs->key, "weir roofs 4: %s: %s: %s %s", of->version, of->machine,
+    snprintf(roofs->key, sizeof roofs->key, "weir roofs 5: %s: %s: %s %s", of->version, of->machine,
              of->libraries, weir_dtype_name(of->dtype));
 }
 

@@ -7,8 +7,9 @@
  * as weir_profile_new measures, on one thread; each call is a sample: seconds per unit of work
  * (multiply-adds of products, numbers of all else) at a shape. A call's estimate is its work at the
  * rate of its op's samples, weighted by how near their shapes are; what is beyond a core's cache
- * is moved besides, as fast as memory is copied, and more threads share what is long enough as well
- * as they shared the largest net. There is no constant of any one machine in this.
+ * is read or written besides, each byte in the time of one that is copied (kernels read many places
+ * at a time, none as well as a copy), and more threads share what is long enough as well as they
+ * shared the largest net. There is no constant of any one machine in this.
  *
  * Measuring takes 0.3 to 0.6 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
