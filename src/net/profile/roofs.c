@@ -33,10 +33,13 @@ static int64_t width_of(const struct weir__node *node) {
     return value->channels_last && value->rank > 0 ? value->shape[0] : weir__value_width(value);
 }
 
+/* Beyond so many rows a product is as fast as with these. */
+static const double ROWS_MOST = 1024;
+
 static void fill_product(struct weir__roof_shape *shape, double rows, double in, double out,
                          double area) {
     shape->work = rows * in * out * area;
-    shape->size[0] = log_of(rows), shape->size[1] = log_of(in);
+    shape->size[0] = log_of(rows < ROWS_MOST ? rows : ROWS_MOST), shape->size[1] = log_of(in);
     shape->size[2] = log_of(out), shape->size[3] = log_of(area);
 }
 
@@ -132,7 +135,7 @@ static struct {
 /* The number counts changes of kernels that change rates: roofs of before hold no more. */
 static void fill_key(const struct weir_profile *of, struct weir__roofs *roofs) {
     *roofs = (struct weir__roofs){.count = 0};
-    snprintf(roofs->key, sizeof roofs->key, "weir roofs 5: %s: %s: %s %s", of->version, of->machine,
+    snprintf(roofs->key, sizeof roofs->key, "weir roofs 6: %s: %s: %s %s", of->version, of->machine,
              of->libraries, weir_dtype_name(of->dtype));
 }
 
