@@ -123,7 +123,7 @@ static void add(struct kernel_ops *ops, const struct weir__op_shape *shape, cons
     struct op *op = &ops->list[ops->count++];
     if (ops->count > KERNELS_MOST) bench_die("kernels: too many ops");
     *op = (struct op){.row = &ops->kernels->level->rows[shape->op], .shape = *shape, .one = *shape};
-    op->one.rows = op->one.rows_max = 1;
+    op->one.rows = 1;
     snprintf(op->kernel.label, sizeof op->kernel.label, "%s/%s%s", model, weir__op_name(shape->op),
              suffix);
     if (op->row->run == NULL) bench_die("kernels/%s: there is no kernel", op->kernel.label);
@@ -237,7 +237,7 @@ static void place(struct kernel_ops *ops, struct op *op) {
     op->workspace = take(ops, WORKSPACE, &at[WORKSPACE], bytes);
     if (op->row->measure_pack == NULL || op->row->packs_itself) return;
     bench_check(op->row->measure_pack(&op->shape, &bytes), op->kernel.label);
-    op->packed = take(ops, PACKED, &at[PACKED], bytes);
+    op->packed = bytes > 0 ? take(ops, PACKED, &at[PACKED], bytes) : NULL;
 }
 
 static void take_memory(struct bench *bench, struct kernel_ops *ops) {

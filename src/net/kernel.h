@@ -418,9 +418,10 @@ struct weir__kernel {
     void (*release)(void *state);
     int (*run)(const struct weir__op_call *call);
     /** Packed weights, kept as long as the weights stay what they are; NULL: none. `measure_pack`
-     * gives the bytes for a shape; `pack` fills `packed` from call->in as run has it (parameters
-     * only are valid then), on the worker's thread, `state` prepared. Neither depends on rows or
-     * threads (rows_max decides): whichever state packs, all of a node's can run. */
+     * gives the bytes for a shape, 0 where `run` does without; `pack` fills `packed` from call->in
+     * as run has it (parameters only are valid then), on the worker's thread, `state` prepared.
+     * Neither depends on rows or threads (rows_max decides): whichever state packs, all of a node's
+     * can run. */
     int (*measure_pack)(const struct weir__op_shape *shape, size_t *bytes);
     int (*pack)(const struct weir__op_call *call, void *packed);
     /** What rows of the same `pack` make of the same weights, in[1], begins with what this one

@@ -64,6 +64,13 @@ static void choose_filtered(struct weir__op_shape *shape) {
     if (in.height < 6) padding.height = 1;
     shape->in = between(20, 70);
     shape->out = between(26, 70);
+    if (test_random_below(4) == 0) { /* so few tiles of so many that these are not kept packed */
+        in = (struct weir__plane){between(4, 6), between(4, 6)},
+        padding = (struct weir__plane){1, 1};
+        shape->rows = shape->rows_max = 1;
+        shape->in = between(240, 280);
+        shape->out = between(280, 300);
+    }
     shape->window = (struct weir__window){
         .in = in,
         .kernel = {3, 3},

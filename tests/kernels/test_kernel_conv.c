@@ -56,7 +56,7 @@ static const struct sizes nets[] = {
     {1, 32, 24, 6, 5, 3, 1, 1, 4, 1},
     {1, 366, 360, 4, 4, 3, 1, 1, 1, 1}, /* few tiles, whose kernels are not kept packed */
     {2, 272, 250, 4, 4, 3, 1, 1, 1, 1},
-    {1, 250, 272, 5, 4, 3, 1, 1, 0, 1},
+    {1, 250, 272, 6, 6, 3, 1, 1, 0, 1}, /* only back */
     /* dilated: steps that do and do not share a divisor with the stride */
     {2, 3, 16, 33, 21, 3, 1, 1, 2, 1, 1, 1},
     {2, 16, 24, 20, 31, 3, 1, 1, 1, 1, 2, 0},

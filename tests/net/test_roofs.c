@@ -55,6 +55,9 @@ static void test_a_call_takes_its_work_at_the_rate_of_near_samples(void) {
     /* twice the rows are twice the work of the same kind */
     double once = weir__roofs_seconds(&roofs, &middle, 4, 1);
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &middle, 8, 1) / once, 2, 1e-9);
+    /* and 1024 rows as fast as any more of them */
+    once = weir__roofs_seconds(&roofs, &small, 4, 1);
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &small, 16, 1) / once, 4, 1e-9);
 }
 
 static void test_threads_share_what_is_long_enough(void) {

@@ -75,9 +75,8 @@ struct weir__conv_sums {
 void VECTOR(conv_deliver)(const struct weir__op_call *call, const struct weir__conv_sums *sums);
 
 /** Floats of a walk's packed weights: (group, tile of columns, tap y, tap x, depth, column); of
- * filtered ones (tile of columns, slice of the depth, position, depth, column), so that they are
- * read from beginning to end; of single channels (tap y, tap x, channel), these up to a multiple of
- * 16. */
+ * filtered ones (tile of columns, slice of the depth, position, depth, column); of single channels
+ * (tap y, tap x, channel), these up to a multiple of 16. */
 int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk);
 
 /* The ops on floats, but for 1x1 convolutions: conv2d and its gradient of the input by walks, and

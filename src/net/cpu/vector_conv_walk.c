@@ -291,6 +291,7 @@ int VECTOR(pack_walks)(const struct weir__op_call *call, bool rounds, void *pack
     struct packing packing = {
         .kernel = shape->window.kernel, .weight = call->in[1], .rounds = rounds, .to = packed};
     assert(shape->op != WEIR__OP_conv2d_grad_weight);
+    assert(!VECTOR(winograd_takes)(shape) || VECTOR(winograd_keeps_packed)(shape));
     for (int64_t phase = 0; phase < VECTOR(conv_phases)(shape); phase++) {
         const struct weir__conv_walk walk = VECTOR(conv_walk)(shape, phase);
         packing.walk = &walk;

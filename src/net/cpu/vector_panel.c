@@ -233,8 +233,8 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     }
 }
 
-/** Some rows, in halves where these are no tile of their own, or fewer than two: few rows wait for
- * each other's multiply-adds. Returns how many it took. */
+/** Some rows: a tile's, or half of those that fill no tile or no two, for a tile of a row or two
+ * waits for its own multiply-adds. Returns how many it took. */
 VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_place *place,
                            int64_t rows, const int columns, const bool adjacent) {
     const bool odd = rows > 6 && rows % 2 != 0;

@@ -9,7 +9,10 @@
  * On one core of a Zen 3 whose roof is 103 GFLOP/s, counted as direct convolutions, which reach 94
  * at most: 64 channels at 192 x 192 160, 512 at 24 x 24 160, 32 at 48 x 48 120, and of one image,
  * whose weights come from memory, 1024 at 12 x 12 140, 2048 at 6 x 6 100. Products take three
- * quarters of the time, at their roof. Larger chunks, slices and blocks are no faster.
+ * quarters of the time, at their roof. Larger chunks, slices and blocks are no faster. On a Xeon
+ * with AVX-512 the last of these takes 26 to 32 ms whether its kernels are kept packed or packed by
+ * the call, and packing them for all calls takes another 50 to 80 ms after each update; what
+ * prefetches them while others are multiplied stalls these instead.
  */
 #include "net/cpu/vector_winograd.h"
 
@@ -19,14 +22,12 @@ enum {
     LEAST_CHANNELS = 16,
     LEAST_PAIRS = 512,       /* of channels: fewer take less time than the transforms */
     PAIRS_BY_TILE = 1 << 19, /* more come from memory for too few tiles */
-    /* Of more tiles or fewer pairs kernels are packed once: they are multiplied for longer than it
-     * takes to pack them, or stay in the second cache. */
-    KEPT_TILES = 12,
-    KEPT_PAIRS = 1 << 16,
-    LEAST_SIDE = 4,     /* smaller images see more padding than pixels */
-    CHUNK_TILES = 36,   /* whole tiles of products */
-    AHEAD_PIXELS = 4,   /* how far ahead these are prefetched */
-    BLOCK_COLUMNS = 64, /* the chunk's sums and slice of the source are half a megabyte */
+    KEPT_TILES = 12,         /* of more, kernels are multiplied for longer than packing takes */
+    KEPT_PAIRS = 1 << 16,    /* as few do not come from memory each time */
+    LEAST_SIDE = 4,          /* smaller images see more padding than pixels */
+    CHUNK_TILES = 36,        /* whole tiles of products */
+    AHEAD_PIXELS = 4,        /* how far ahead these are prefetched */
+    BLOCK_COLUMNS = 64,      /* the chunk's sums and slice of the source are half a megabyte */
     BLOCKS_PER_MEMBER = 2
 };
 _Static_assert(CHUNK_TILES % WEIR__TILE_ROWS == 0, "a chunk is whole tiles");
@@ -189,8 +190,8 @@ static const float *kernels_of(const struct filtering *filter, int64_t column,
     return filter->packed + WEIR__WINOGRAD_POSITIONS * before;
 }
 
-/** A slice of the depth, by all columns of the block. Each panel is brought near by the one before
- * it: of few tiles it takes longer to come than to multiply. */
+/** A slice of the depth, by all columns of the block. A position's panel is brought near by the one
+ * before it: of few tiles it takes longer to come than to multiply. */
 static void multiply(const struct filtering *filter, const struct filter_block *block,
                      int64_t tiles, struct weir__conv_range depth,
                      const struct filter_areas *areas) {

@@ -73,8 +73,9 @@ void VECTOR(winograd_source)(const struct weir__winograd_image *image,
  * their number. */
 bool VECTOR(winograd_takes)(const struct weir__op_shape *shape);
 
-/** Whether its kernels are packed once for all calls until they change: not where micro-batches
- * have so few tiles that a call takes each only once. */
+/** Whether its kernels are packed once for all calls until they change: not where they are many and
+ * the largest micro-batch has so few tiles that each is multiplied for no longer than it takes to
+ * pack it. Then a call packs them as it goes: the same bits. */
 bool VECTOR(winograd_keeps_packed)(const struct weir__op_shape *shape);
 
 /** Kernels in PyTorch's order: the one of output o and input i begins at weight + (o * in + i) * 9.

@@ -75,11 +75,12 @@ static void pack_back(const struct weir__winograd_kernels *kernels, int64_t colu
     int64_t distance = kernels->in * TAPS;
     const float *from = kernels->weight + depth.first * distance + column * TAPS;
     for (int64_t d = depth.first; d < depth.end; d++, from += distance) {
-        float padded[PIECE_FLOATS + LANES] = {0};
+        float padded[PIECE_FLOATS + LANES];
         vfloat rows[LANES], taps[TAPS];
         const float *row = from;
         bool last = d + 1 == kernels->out && column + columns == kernels->in; /* none follow */
         if (columns < LANES || last) {
+            memset(padded, 0, sizeof padded);
             v_copy(padded, from, columns * TAPS);
             row = padded;
         } else if (d + AHEAD_ROWS < kernels->out) {

@@ -13,7 +13,8 @@ static double log_of(double x) {
     return x > 1 ? log2(x) : 0;
 }
 
-/* The numbers of all operands, with every row. What is added to is read, too. */
+/* The numbers of all operands, with every row. A sum of gradients is read, too (but for a step's
+ * first micro-batch); of a table of tokens only the rows that they name are. */
 static double numbers_of(const struct weir__node *node, int64_t rows) {
     double sum = 0;
     for (uint32_t i = 0; i < node->in_count + node->out_count; i++) {
@@ -21,8 +22,11 @@ static double numbers_of(const struct weir__node *node, int64_t rows) {
             i < node->in_count ? node->in[i] : node->out[i - node->in_count];
         if (value == NULL) continue;
         double numbers = (double)weir__value_count(value) * (value->batched ? (double)rows : 1);
-        bool added_to = value->accumulator != WEIR__NONE;
-        sum += added_to ? 2 * numbers : numbers;
+        bool is_table = !value->batched &&
+                        (node->op == WEIR__OP_embedding || node->op == WEIR__OP_embedding_grad);
+        if (is_table)
+            numbers = fmin(numbers, (double)(rows * node->shape.tokens * weir__value_width(value)));
+        sum += value->accumulator != WEIR__NONE ? 2 * numbers : numbers;
     }
     return sum;
 }

@@ -51,8 +51,9 @@
 
 enum { WEIR__ROOF_SAMPLES_MAX = 512, WEIR__ROOF_SIZES = 4, WEIR__ROOF_KEY_MAX = 384 };
 
-/** What decides how fast an op's call is, in powers of two: of a product rows, inputs, outputs and
- * a window's area; of attention tokens and a head's width; of all else numbers and the width. */
+/** What decides how fast an op's call is, in powers of two: of a product rows (1024 at most),
+ * inputs, outputs and a window's area; of attention tokens and a head's width; of all else numbers
+ * and the width. */
 struct weir__roof_shape {
     double work, bytes, size[WEIR__ROOF_SIZES];
 };
