@@ -95,6 +95,7 @@ static void expect_named(uint32_t victim, const char *how) {
     EXPECT_CONTAINS(run.output, rank);
     EXPECT_CONTAINS(run.output, how);
     EXPECT_EQ_UINT(cli_count(run.output, "is lost"), 1);
+    EXPECT_EQ_UINT(cli_count(run.output, "micro-batch -"), 0);
 }
 
 static void test_a_rank_that_is_killed_is_named_once_and_soon(void) {

@@ -88,9 +88,11 @@ void net_run_error(const struct weir_error *from, struct weir_error *error) {
     *error = *from;
     if (from->stage < 0) return;
     const char *comma = from->layer[0] != '\0' ? ", layer " : "";
-    char where[128], text[sizeof where + sizeof from->message];
-    snprintf(where, sizeof where, "stage %d, micro-batch %d, %s%s%s", from->stage,
-             from->micro_batch, weir_phase_name(from->phase), comma, from->layer);
+    char micro_batch[32] = "", where[128], text[sizeof where + sizeof from->message];
+    if (from->micro_batch >= 0) /* an update is of none */
+        snprintf(micro_batch, sizeof micro_batch, "micro-batch %d, ", from->micro_batch);
+    snprintf(where, sizeof where, "stage %d, %s%s%s%s", from->stage, micro_batch,
+             weir_phase_name(from->phase), comma, from->layer);
     snprintf(text, sizeof text, "%s: %s", where, reason);
     memcpy(error->message, text, sizeof error->message - 1);
     error->message[sizeof error->message - 1] = '\0';

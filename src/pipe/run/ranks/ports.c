@@ -212,7 +212,7 @@ static bool is_known(struct weir_pipe *pipe) {
 }
 
 /* Whether a GPU has made what its worker was given, up to so many actions. What has failed makes
- * nothing. */
+ * nothing; a GPU that cannot say fails the step: it may still be at its numbers. */
 static bool is_made(struct weir_pipe *pipe, struct weir__worker *worker, uint32_t count) {
     bool done = true;
     assert(weir__is_here(pipe, worker->index));
@@ -220,7 +220,12 @@ static bool is_made(struct weir_pipe *pipe, struct weir__worker *worker, uint32_
         return true;
     struct weir__event *signal = weir__signal(&worker->signals, count - 1, pipe->command.turn);
     int status = worker->device->calls->event_query(signal, &done);
-    return status != WEIR_OK || done; /* its worker will say what it is */
+    if (status == WEIR_OK) return done;
+    struct weir_error error = {0};
+    weir__fail(&error, status, "worker %u's device does not say whether norms and losses are there",
+               worker->index);
+    weir__pipe_fail(pipe, NULL, status, &error);
+    return true;
 }
 
 /* Whether every worker here has done all that numbers come from. */
