@@ -91,6 +91,19 @@ static void test_memory_beyond_the_cache_costs_besides(void) {
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 1024 / 8e9, 1e-15);
 }
 
+/* A row of 4 tokens reads 4 rows of 64 numbers of a table of 10,000, and 64 numbers are written. */
+static void test_a_table_counts_by_the_rows_that_are_read(void) {
+    struct weir_value table = {.rank = 2, .shape = {10000, 64}, .accumulator = WEIR__NONE},
+                      out = {.rank = 1, .shape = {64}, .batched = true, .accumulator = WEIR__NONE};
+    struct weir__node embedding = {.op = WEIR__OP_embedding,
+                                   .shape = {.op = WEIR__OP_embedding, .tokens = 4},
+                                   .in_count = 2,
+                                   .out_count = 1};
+    struct weir_value *ins[] = {NULL, &table}, *outs[] = {&out};
+    embedding.in = ins, embedding.out = outs;
+    EXPECT_NEAR(weir__roof_shape(&embedding, 1).bytes, (4 + 1) * 64 * 4, 0);
+}
+
 /* ---- files ---- */
 
 static const char *fresh_cache(void) {
@@ -222,6 +235,7 @@ static void test_estimates_are_near_what_layers_take(void) {
 WEIR_TEST_SUITE(roofs, TEST(a_call_takes_its_work_at_the_rate_of_near_samples),
                 TEST(threads_share_what_is_long_enough),
                 TEST(memory_beyond_the_cache_costs_besides),
+                TEST(a_table_counts_by_the_rows_that_are_read),
                 TEST(what_was_kept_comes_back_for_its_key_alone), TEST(a_file_that_is_cut_is_none),
                 TEST(what_is_a_day_old_is_measured_again), TEST(without_a_folder_nothing_is_kept),
                 TEST(estimates_are_near_what_layers_take))

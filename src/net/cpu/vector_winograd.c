@@ -10,9 +10,10 @@
  * at most: 64 channels at 192 x 192 160, 512 at 24 x 24 160, 32 at 48 x 48 120, and of one image,
  * whose weights come from memory, 1024 at 12 x 12 140, 2048 at 6 x 6 100. Products take three
  * quarters of the time, at their roof. Larger chunks, slices and blocks are no faster. On a Xeon
- * with AVX-512 the last of these takes 26 to 32 ms whether its kernels are kept packed or packed by
- * the call, and packing them for all calls takes another 50 to 80 ms after each update; what
- * prefetches them while others are multiplied stalls these instead.
+ * the last of these takes 26 to 32 ms with AVX-512 whether its kernels are kept packed or packed by
+ * the call, and packing them for all calls 50 to 80 ms after each update; at v3 30 to 38 ms kept
+ * and 40 to 50 not, and packing 45 to 95, which four micro-batches win back and no more. What
+ * prefetches kernels while others are multiplied stalls these instead.
  */
 #include "net/cpu/vector_winograd.h"
 

@@ -104,26 +104,4 @@ VECTOR_INLINE void v_winograd_column(const float *sums, int64_t distance, int co
     for (int y = 0; y < 4; y++) m[y] = v_load(sums + (y * 4 + column) * distance);
 }
 
-/** The kernel's taps, three rows of three, become a column of positions. */
-VECTOR_INLINE void v_winograd_kernel(const vfloat taps[9], vfloat to[WEIR__WINOGRAD_POSITIONS]) {
-    const vfloat half = v_all(0.5f);
-    vfloat rows[4][3];
-    V_UNROLL
-    for (int x = 0; x < 3; x++) {
-        vfloat sides = taps[x] + taps[6 + x];
-        rows[0][x] = taps[x];
-        rows[1][x] = (sides + taps[3 + x]) * half;
-        rows[2][x] = (sides - taps[3 + x]) * half;
-        rows[3][x] = taps[6 + x];
-    }
-    V_UNROLL
-    for (int y = 0; y < 4; y++) {
-        vfloat sides = rows[y][0] + rows[y][2];
-        to[y * 4] = rows[y][0];
-        to[y * 4 + 1] = (sides + rows[y][1]) * half;
-        to[y * 4 + 2] = (sides - rows[y][1]) * half;
-        to[y * 4 + 3] = rows[y][2];
-    }
-}
-
 #endif

@@ -16,6 +16,28 @@ enum {
     AHEAD_ROWS = 4 /* how far ahead kernels of the next rows are prefetched */
 };
 
+/** The kernel's taps, three rows of three, become a column of positions. */
+VECTOR_INLINE void transform(const vfloat taps[TAPS], vfloat to[WEIR__WINOGRAD_POSITIONS]) {
+    const vfloat half = v_all(0.5f);
+    vfloat rows[4][3];
+    V_UNROLL
+    for (int x = 0; x < 3; x++) {
+        vfloat sides = taps[x] + taps[6 + x];
+        rows[0][x] = taps[x];
+        rows[1][x] = (sides + taps[3 + x]) * half;
+        rows[2][x] = (sides - taps[3 + x]) * half;
+        rows[3][x] = taps[6 + x];
+    }
+    V_UNROLL
+    for (int y = 0; y < 4; y++) {
+        vfloat sides = rows[y][0] + rows[y][2];
+        to[y * 4] = rows[y][0];
+        to[y * 4 + 1] = (sides + rows[y][1]) * half;
+        to[y * 4 + 2] = (sides - rows[y][1]) * half;
+        to[y * 4 + 3] = rows[y][2];
+    }
+}
+
 /** Where 16 columns go: the next channel's are a panel's row further. */
 struct packed_piece {
     float *to;
@@ -30,7 +52,7 @@ VECTOR_INLINE void place(const struct packed_piece *piece, int64_t channel,
     V_UNROLL
     for (int k = 0; k < TAPS; k++)
         rounded[k] = piece->rounds ? v_from_bf16(v_to_bf16(taps[k])) : taps[k];
-    v_winograd_kernel(rounded, all);
+    transform(rounded, all);
     V_UNROLL
     for (int p = 0; p < WEIR__WINOGRAD_POSITIONS; p++) v_store(to + p * piece->distance, all[p]);
 }
