@@ -122,7 +122,7 @@ pub fn build(b: *Build) void {
     tests.dependOn(runTests(b, test_program, &.{}));
     tests_full.dependOn(runTests(b, test_program, &.{"--full"}));
     test_program.mpi = mpi.bring(b);
-    test_mpi.dependOn(runTests(b, test_program, &.{ "world", "cli_ranks", "cli_ranks_infer" }));
+    test_mpi.dependOn(runTests(b, test_program, &.{ "world", "cli_ranks", "cli_faults" }));
     addTidy(b, options, libraries, tidy);
     fmt.dependOn(runFormat(b));
     bench.dependOn(runBench(b, bench_program, &.{}));

@@ -617,7 +617,7 @@ struct weir_place {
     char cores[64];          /**< operating system's numbers of its processing units, "0-3" */
     char cache[32];          /**< the nearest cache that its cores share, "L3", or "" */
     char host[64];           /**< … and its host; "" without a world */
-    uint64_t clock_error_ns; /**< how wrong its times may be, which are another clock's, moved */
+    uint64_t clock_error_ns; /**< how wrong its times may be: they are another clock's, moved */
 };
 
 /** Where the pipe's worker runs. WEIR_ERR_NOT_FOUND: on another rank; rank 0 knows all. */

@@ -206,11 +206,9 @@ static void test_replicas_without_their_processes_are_told_how_to_start(void) {
 }
 
 /* Rank 1 alone is told to end, when rank 0 has saved; all save the same update and end so. */
-static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
-    const char *folder = test_temporary_directory(), *prefix = test_install_prefix();
+static void end_one_rank(const char *name, int number) {
+    const char *folder = test_temporary_directory();
     char text[2048], saved[512];
-    snprintf(text, sizeof text, "train --data %s " CLI_TRAIN " --steps 1", cli_text());
-    if (!run_ranks(&run, folder, 2, text)) return; /* or there is an MPI */
     snprintf(saved, sizeof saved, "%s/saved", folder);
     snprintf(text, sizeof text,
              "train --data %s " CLI_TRAIN " --steps 100000000 --save-every 20 --save saved",
@@ -220,11 +218,17 @@ static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
         "{ cd '%s' && %s -n 2 sh -c 'echo $$ > pid.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "
         "\"%s/bin/weir\" %s' & P=$!; I=0; while [ ! -e saved/" WEIR__ARCHIVE_INDEX
         " ] && [ $I -lt 600 ]; do sleep 0.1; "
-        "I=$((I+1)); done; kill -TERM $(cat pid.1); wait $P; }",
-        folder, cli_launcher(), prefix, text);
-    EXPECT_EQ_INT(run.code, 128 + SIGTERM);
+        "I=$((I+1)); done; kill -%s $(cat pid.1); wait $P; }",
+        folder, cli_launcher(), test_install_prefix(), text, name);
+    EXPECT_EQ_INT(run.code, 128 + number);
     EXPECT_CONTAINS(run.output, "interrupted after");
     EXPECT(cli_saved_step(saved) > 0);
+}
+
+static void test_a_signal_to_one_rank_ends_all_with_a_save(void) {
+    if (!run_ranks(&run, test_temporary_directory(), 2, "eval --load none")) return; /* no MPI */
+    end_one_rank("TERM", SIGTERM);
+    end_one_rank("HUP", SIGHUP);
 }
 
 /* As on a machine that has no more. */
@@ -485,6 +489,80 @@ static void test_a_folder_that_one_rank_does_not_see_is_refused(void) {
     EXPECT_EQ_STR(run.output, "");
 }
 
+/* Debian's, of which each has the commands under a name of its own; false: there is none. */
+static bool by_older(const char *name, const char *alone) {
+    const char *folder = test_temporary_directory();
+    char together[512];
+    snprintf(together, sizeof together, "%s/together", folder);
+    if (test_shell(run.output, sizeof run.output, "command -v mpicc.%s mpiexec.%s", name, name))
+        return false;
+    run.code = test_shell(run.output, sizeof run.output,
+                          "mpicc.%s -std=c11 -O2 -shared -fPIC -Isrc build/mpi_shim.c -o "
+                          "'%s/libweir_mpi.so' && %s.%s --version && "
+                          "WEIR_MPI='%s/libweir_mpi.so' mpiexec.%s -n 2 '%s/bin/weir' train --data "
+                          "%s " RUN " --stages 2 --save '%s'",
+                          name, folder, cli_launcher(), name, folder, name, test_install_prefix(),
+                          cli_text(), together);
+    if (!EXPECT_EQ_INT(run.code, 0)) puts(run.output);
+    cli_same_exported(&run, alone, together);
+    return true;
+}
+
+static void test_an_older_mpi_serves_by_the_small_library(void) {
+    char alone[512];
+    if (test_install_prefix() == NULL) SKIP("no installed command: run by 'zig build test'");
+    if (test_is_sanitized()) SKIP("a sanitizer looks into MPI's own memory too");
+    snprintf(alone, sizeof alone, "%s/alone", test_temporary_directory());
+    CLI_CODE(&run, 0, "train --data %s " RUN " --stages 2 --save %s", cli_text(), alone);
+    bool open = by_older("openmpi", alone), mpich = by_older("mpich", alone);
+    if (!open && !mpich) SKIP("there is neither libopenmpi-dev nor libmpich-dev here");
+}
+
+/* One that does what the others do not would be waited for, or would wait, for ever. */
+static void test_options_that_one_rank_has_alone_are_refused(void) {
+    const char *folder = test_temporary_directory(), *text = cli_text();
+    char base[1024];
+    static const struct {
+        const char *alone, *said;
+    } cases[] = {
+        {"--save saved", "--save: rank 1 on "},
+        {"--save-weights saved", " has 'saved', rank 0 has none: give all ranks the same options"},
+        {"--sample 4", "--sample: rank 1 on "},
+        {"--eval-batches 3", " has '3', rank 0 has '"},
+        {"--load missing", "--load: rank 1 on "},
+        {"--schedule gpipe", " has 'gpipe', rank 0 has '1f1b': "}};
+    snprintf(base, sizeof base, "train --data %s " CLI_TRAIN " --steps 1", text);
+    if (!run_ranks(&run, folder, 2, base)) return; /* or there is an MPI */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        run.code = test_shell(
+            run.output, sizeof run.output,
+            "{ cd '%s' && %s -n 2 sh -c 'W=\"%s/bin/weir\"; [ "
+            "${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] && exec $W %s; exec $W %s %s' 2>&1; }",
+            folder, cli_launcher(), test_install_prefix(), base, base, cases[i].alone);
+        EXPECT_EQ_INT(run.code, 2);
+        EXPECT_CONTAINS(run.output, cases[i].said);
+    }
+}
+
+/* Nor may what they are judged by differ. */
+static void test_other_held_out_data_are_refused(void) {
+    const char *folder = test_temporary_directory();
+    char base[1024];
+    snprintf(base, sizeof base, "train --data %s " CLI_TRAIN " --steps 1 --eval-data text",
+             cli_text());
+    if (!cli_do(folder, "for R in 0 1; do mkdir $R; seq $((R+1)) 5000 > $R/text; done; "
+                        "cp 0/text text"))
+        return;
+    if (!run_ranks(&run, folder, 2, base)) return;
+    EXPECT_EQ_INT(run.code, 0);
+    run.code = test_shell(run.output, sizeof run.output,
+                          "{ cd '%s' && %s -n 2 sh -c 'cd "
+                          "${PMI_RANK:-$OMPI_COMM_WORLD_RANK} && exec \"%s/bin/weir\" %s' 2>&1; }",
+                          folder, cli_launcher(), test_install_prefix(), base);
+    EXPECT_EQ_INT(run.code, 2);
+    EXPECT_CONTAINS(run.output, "the ranks have different data: the same files must lie where");
+}
+
 static void test_doctor_refuses_once(void) {
     static const char refusal[] = "--json none/x: its folder: No such file";
     if (!run_ranks(&run, test_temporary_directory(), 3, "doctor --json none/x")) return;
@@ -502,7 +580,9 @@ static void test_more_ranks_than_workers_are_told_how_many_there_are(void) {
     EXPECT(strstr(run.output, "2 workers for 3 ranks") != NULL);
 }
 
-WEIR_TEST_SUITE(cli_ranks, TEST(replicas_save_what_one_process_saves),
+WEIR_TEST_SUITE(cli_ranks, TEST(an_older_mpi_serves_by_the_small_library),
+                TEST(options_that_one_rank_has_alone_are_refused),
+                TEST(other_held_out_data_are_refused), TEST(replicas_save_what_one_process_saves),
                 TEST(replicas_without_their_processes_are_told_how_to_start),
                 TEST(ranks_save_what_one_process_saves),
                 TEST(without_options_each_rank_has_one_worker),

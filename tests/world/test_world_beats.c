@@ -152,7 +152,7 @@ static void test_who_does_not_come_is_missed_after_the_starts_time_out(void) {
 
 static void kill_one(uint32_t victim) {
     uint32_t first = victim == 0 ? 1 : 0;
-    begin_ranks(5, stay);
+    begin_ranks(60, stay);
     atomic_store(&board->go, 1);
     CHECK_HELPERS();
     uint64_t from = weir__now_ns();
@@ -163,7 +163,7 @@ static void kill_one(uint32_t victim) {
         EXPECT_EQ_INT(board->lost[r].speaks, r == first);
         EXPECT_EQ_UINT(board->lost[r].count, 1);
     }
-    EXPECT(weir__now_ns() - from < UINT64_C(4000000000)); /* before the time-out: by its end */
+    EXPECT(weir__now_ns() - from < UINT64_C(20000000000)); /* before the time-out: by its end */
     end_ranks();
 }
 
@@ -172,13 +172,13 @@ static void test_a_dead_rank_is_named_by_all_and_told_by_the_lowest(void) {
 }
 
 static void test_a_stopped_rank_is_silent_and_hears_so_when_it_goes_on(void) {
-    begin_ranks(0.4, stay);
+    begin_ranks(2, stay); /* a busy machine leaves out beats, too */
     atomic_store(&board->go, 1);
     CHECK_HELPERS();
     CHECK(kill(processes[1], SIGSTOP) == 0);
-    expect_lost(0, 1, WEIR_LOST_SILENT, "rank 1 on here is lost: nothing was heard of it for 0.");
-    expect_lost(2, 1, WEIR_LOST_SILENT, "rank 1 on here is lost: nothing was heard of it for 0.");
-    EXPECT(board->lost[0].seconds >= 0.4);
+    expect_lost(0, 1, WEIR_LOST_SILENT, "rank 1 on here is lost: nothing was heard of it for ");
+    expect_lost(2, 1, WEIR_LOST_SILENT, "rank 1 on here is lost: nothing was heard of it for ");
+    EXPECT(board->lost[0].seconds >= 2);
     EXPECT(board->lost[0].speaks && !board->lost[2].speaks);
     EXPECT_EQ_UINT(atomic_load(&board->told[1]), 0);
     CHECK(kill(processes[1], SIGCONT) == 0);
@@ -207,13 +207,13 @@ static void test_where_many_ranks_fall_silent_the_lowest_of_the_others_speaks(vo
 
 /* Longer than the time-out. */
 static void part(uint32_t rank, struct weir__beats *beats) {
-    if (rank != 1) sleep_ms(700);
+    if (rank != 1) sleep_ms(2200);
     weir__beats_end(beats);
-    if (rank == 1) sleep_ms(700);
+    if (rank == 1) sleep_ms(2200);
 }
 
 static void test_who_says_goodbye_is_not_lost(void) {
-    begin_ranks(0.3, part);
+    begin_ranks(1.5, part);
     atomic_store(&board->go, 1);
     for (uint32_t r = 0; r < RANKS; r++) {
         int status = -1;

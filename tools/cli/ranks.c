@@ -100,6 +100,8 @@ static int join_others(struct ranks *ranks) {
     const struct ranks_command *of = &ranks->of;
     const struct args *args = of->args;
     if (ranks->world.warning[0] != '\0' && ranks->world.rank == 0) warn(of, ranks->world.warning);
+    int status = ranks_same(ranks);
+    if (status != WEIR_OK) return status;
     refuse(of, ranks->world.rank_count);
     bool told =
         args_given(args, "workers") || args_given(args, "stages") || args_given(args, "balance");
@@ -120,10 +122,7 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
     ranks->of = *of;
     ranks->lost.before = saved_look(of->save);
     if (of->error->status == WEIR_OK) weir__error_clear(of->error);
-    if (of->times.peer > 0)
-        options.peer_timeout = of->times.peer;
-    else
-        weir_faults_add(of->faults, "--peer-timeout 0 leaves no time: give seconds above 0");
+    if (of->times.peer >= RANKS_TIMEOUT_LEAST) options.peer_timeout = of->times.peer;
     options.start_timeout = of->times.start;
     options.lost = ranks_lost_tell;
     options.context = ranks;
@@ -132,6 +131,7 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
     ranks_start_end(status, of->faults->count > 0);
     if (status != WEIR_OK) return status;
     ranks->joined = true;
+    interrupt_catch_again();
     if (ranks->world.rank > 0) {
         people_silence(of->people);
         hold_errors(ranks);
@@ -148,7 +148,7 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
 
 int ranks_agree(struct ranks *ranks, int status, uint64_t digest) {
     return weir__world_agree(ranks_world(ranks), status, digest,
-                             "data or options: the same files must lie where they are named",
+                             "data: the same files must lie where they are named",
                              ranks->of.faults);
 }
 

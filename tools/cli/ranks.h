@@ -24,6 +24,9 @@ struct search;
 /** The bits of a step's flags that are an exit code. */
 enum { RANKS_CODE = 255 };
 
+/** Seconds: a rank that lives may be unheard for so long where its machine is busy. */
+#define RANKS_TIMEOUT_LEAST 0.1
+
 /** How long ranks are waited for, in seconds. */
 struct ranks_times {
     double peer;  /**< that is silent */
@@ -41,7 +44,7 @@ struct ranks_times {
      .value = "S",                                                                                 \
      .fallback = "10",                                                                             \
      .unit = "seconds",                                                                            \
-     .least = 0,                                                                                   \
+     .least = RANKS_TIMEOUT_LEAST,                                                                 \
      .most = 86400},                                                                               \
     {                                                                                              \
         "start-timeout", ARG_REAL, (place) + offsetof(struct ranks_times, start),                  \
@@ -78,16 +81,21 @@ struct ranks {
     FILE *held; /**< of ranks but 0: what was written to stderr since `lost.errors` is kept */
 };
 
-/** Joins the launcher's world, if there is one; a loss then ends the process (ranks_lost.h); faults
- * say why it cannot be, or what cannot be done in one. On ranks but 0 text for people and errors
- * are silenced; other outputs the command leaves out itself. Blocks: every rank must come. */
+/** Joins the launcher's world, if there is one, whose ranks must be one build and have the same
+ * options (files that are only read may lie elsewhere on each host); a loss then ends the process
+ * (ranks_lost.h); faults say why it cannot be, or what cannot be done in one. On ranks but 0 text
+ * for people and errors are silenced; other outputs the command leaves out itself. Blocks: every
+ * rank must come. */
 int ranks_join(struct ranks *ranks, const struct ranks_command *of);
 /** The world, or NULL where this process is alone. */
 const struct weir_world *ranks_world(const struct ranks *ranks);
 /** Whether this process writes files and speaks. */
 bool ranks_leads(const struct ranks *ranks);
-/** Whether all ranks come with WEIR_OK and the same digest of what they read and were told; else a
- * fault. Collective; alone the own status. */
+/** Whether all ranks are one program that was told the same; else a fault that says what differs,
+ * and WEIR_ERR_CONFIG. Collective, of several: the first thing that ranks_join asks. */
+int ranks_same(struct ranks *ranks);
+/** Whether all ranks come with WEIR_OK and the same digest of the files they read; else a fault.
+ * Collective; alone the own status. */
 int ranks_agree(struct ranks *ranks, int status, uint64_t digest);
 /** Every rank comes with the same number of bytes, all 0 but for what it alone has to say; each
  * leaves with what all said. Collective, of several. A failure is told in the command's error. */

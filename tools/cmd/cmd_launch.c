@@ -73,25 +73,31 @@ static const struct arg_command command = {
 
 /* ---- hosts ---- */
 
-static bool read_host(struct launch *l, char *line) {
+/* What is wrong with a line; NULL: nothing. */
+static const char *read_host(struct launch *l, char *line) {
     char *name = line + strspn(line, " \t"), *end;
-    name[strcspn(name, "#\r\n \t")] = '\0';
-    if (name[0] == '\0') return true;
+    name[strcspn(name, "#\r\n")] = '\0';
+    size_t length = strcspn(name, " \t");
+    if (name[length + strspn(name + length, " \t")] != '\0')
+        return "has more than NAME or NAME:SLOTS";
+    name[length] = '\0';
+    if (name[0] == '\0') return NULL;
     char *colon = strrchr(name, ':');
     unsigned long slots = 1;
     if (colon != NULL) {
         *colon = '\0';
         slots = strtoul(colon + 1, &end, 10);
-        if (end == colon + 1 || *end != '\0') return false;
+        if (end == colon + 1 || *end != '\0' || slots < 1 || slots > RANKS_MAX)
+            return "has no number of slots behind the colon: from 1 to 65536";
     }
     struct host *host = &l->hosts[l->host_count];
-    if (slots < 1 || slots > RANKS_MAX || l->host_count >= HOSTS_MAX || name[0] == '\0' ||
-        strlen(name) >= sizeof host->name)
-        return false;
+    if (name[0] == '\0' || name[0] == '-' || strlen(name) >= sizeof host->name)
+        return "names no host";
+    if (l->host_count >= HOSTS_MAX) return "is one too many: 1024 hosts at most";
     snprintf(host->name, sizeof host->name, "%s", name);
     host->slots = (uint32_t)slots;
     l->host_count++;
-    return true;
+    return NULL;
 }
 
 /* Slots are filled in the file's order, over and over until all ranks have one. */
@@ -117,11 +123,9 @@ static void read_hosts(struct launch *l) {
     }
     while (fgets(line, sizeof line, file) != NULL) {
         number++;
-        if (!read_host(l, line))
-            weir_faults_add(l->faults,
-                            "--hosts %s: line %u is no NAME or NAME:SLOTS, or one too "
-                            "many",
-                            l->values.hosts, number);
+        const char *wrong = read_host(l, line);
+        if (wrong != NULL)
+            weir_faults_add(l->faults, "--hosts %s: line %u %s", l->values.hosts, number, wrong);
     }
     fclose(file);
     if (l->host_count == 0 && l->faults->count == 0)
@@ -163,10 +167,10 @@ static void find_launcher(struct launch *l) {
     (void)(launch_words_add(&words, name) && launch_words_add(&words, "--version"));
     int code = job_capture(&words, PROBE_S, text, sizeof text);
     if (code == 127 || code < 0)
-        weir_faults_add(l->faults,
-                        "%s cannot be started: install an MPI with it, such as 'pip "
-                        "install mpich' in a virtual environment whose bin is in PATH",
-                        name);
+        weir_faults_add(l->faults, "%s cannot be started: %s", name,
+                        srun ? "it is Slurm's: leave --launcher srun away where there is none"
+                             : "install an MPI with it, such as 'pip install mpich' in a virtual "
+                               "environment whose bin is in PATH");
     bool open = strstr(text, "OpenRTE") != NULL || strstr(text, "Open MPI") != NULL ||
                 strstr(text, "PRRTE") != NULL;
     l->maker = srun ? SRUN : open ? OPEN_MPI : HYDRA;
@@ -312,12 +316,18 @@ static int run_all(struct launch *l) {
 
 /* ---- the command line ---- */
 
-/* What is before "--"; -n is --ranks. */
+/* What is before "--"; -n 2, and -n2, are --ranks. */
 static int split(int argc, char **argv) {
-    static char ranks[] = "--ranks";
+    static char ranks[] = "--ranks", joined[32];
     int end = 1;
-    for (; end < argc && strcmp(argv[end], "--") != 0; end++)
-        if (strcmp(argv[end], "-n") == 0) argv[end] = ranks;
+    for (; end < argc && strcmp(argv[end], "--") != 0; end++) {
+        const char *word = argv[end];
+        if (strncmp(word, "-n", 2) != 0) continue;
+        if (word[2] == '\0') argv[end] = ranks;
+        if (word[2] < '0' || word[2] > '9' || strlen(word) > 16) continue;
+        snprintf(joined, sizeof joined, "--ranks=%s", word + 2);
+        argv[end] = joined;
+    }
     return end;
 }
 

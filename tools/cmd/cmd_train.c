@@ -4,6 +4,7 @@
 #include "cli/interrupt.h"
 #include "cli/step_options.h"
 #include "cli/template_option.h"
+#include "cmd/launch_rank.h"
 #include "cmd/train.h"
 
 #define AT(member) offsetof(struct train_values, member)
@@ -287,6 +288,8 @@ int cmd_train(int argc, char **argv) {
         {"Replicas", pipe_share_list, pipe_share_count, AT(pipe)}};
     const struct arg_command command = {"train", "trains a model over a pipeline", NULL, sections,
                                         5};
+    int code;
+    if (launch_rank_waits(&code)) return code;
     struct train_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

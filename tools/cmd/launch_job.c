@@ -154,7 +154,8 @@ static bool take_news(struct started *job, int wait_ms) {
 static void pass_signals_on(struct started *job) {
     if (job->passed_on == times_asked) return;
     job->passed_on = times_asked;
-    (void)kill(job->process, asked);
+    /* MPICH's dies of a SIGHUP and takes all ranks along */
+    (void)kill(job->process, asked == SIGHUP ? SIGTERM : asked);
 }
 
 static void end_what_starts(struct started *job) {

@@ -285,14 +285,18 @@ static int build_all(struct train *t, const struct args *args) {
     return build_net(t, args);
 }
 
-static uint64_t hash_notes(const struct train_notes *notes) {
-    uint64_t hash = WEIR__HASH_BEGIN;
+/* All that decides bits, and what they are judged by. */
+static int hash_all(const struct train *t, uint64_t *hash) {
+    const struct train_notes *notes = &t->notes;
+    const struct weir__io io = {.error = t->error};
+    *hash = WEIR__HASH_BEGIN;
     for (uint32_t i = 0; i < notes->count; i++) {
         const struct weir_note *note = &notes->list[i];
-        hash = weir__hash(hash, note->key, strlen(note->key) + 1);
-        hash = weir__hash(hash, note->value, strlen(note->value) + 1);
+        *hash = weir__hash(*hash, note->key, strlen(note->key) + 1);
+        *hash = weir__hash(*hash, note->value, strlen(note->value) + 1);
     }
-    return hash;
+    return t->task.dataset != NULL ? weir__dataset_hash_held_out(t->task.dataset, &io, hash)
+                                   : WEIR_OK;
 }
 
 /* Another model is said before all the tensors that follow from it; warnings are for runs that go
@@ -302,7 +306,9 @@ static int begin_training(struct train *t) {
     int status = train_notes_make(t, &t->notes);
     t->progress.notes = t->notes.list;
     t->progress.note_count = t->notes.count;
-    status = ranks_agree(&t->ranks, status, hash_notes(&t->notes));
+    uint64_t hash = 0;
+    if (status == WEIR_OK && ranks_world(&t->ranks) != NULL) status = hash_all(t, &hash);
+    status = ranks_agree(&t->ranks, status, hash);
     if (status != WEIR_OK) return status;
     if (resumes) status = train_notes_check(t);
     if (status != WEIR_OK) return status;

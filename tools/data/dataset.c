@@ -310,6 +310,12 @@ static int hash_files(const struct weir__io *io, const struct weir__source *cons
     return status;
 }
 
+static int hash_arrays(const struct weir__array_part *part, const struct weir__io *io,
+                       uint64_t *hash) {
+    const struct weir__source *sources[] = {&part->input.source, &part->target.source};
+    return hash_files(io, sources, part->target.source.path ? 2 : 1, hash);
+}
+
 static int hash_tokens(const struct weir__token_part *part, const struct weir__io *io,
                        uint64_t *hash) {
     const struct weir__source **sources =
@@ -324,6 +330,24 @@ static int hash_tokens(const struct weir__token_part *part, const struct weir__i
     int status = hash_files(io, sources, part->file_count, hash);
     weir__release(io->allocator, sources, part->file_count, sizeof(*sources));
     return status;
+}
+
+int weir__dataset_hash_held_out(const struct weir__dataset *dataset, const struct weir__io *io,
+                                uint64_t *hash) {
+    const struct weir__array_part *arrays = &dataset->arrays[HELD_OUT];
+    const struct weir__token_part *tokens = &dataset->tokens[HELD_OUT];
+    assert(dataset->facts.fingerprint != 0);
+    if (is_words(dataset)) {
+        bool own = dataset->words[HELD_OUT].documents.row_count > 0;
+        *hash = own ? weir__word_part_hash(&dataset->words[HELD_OUT], *hash) : *hash;
+    } else if (dataset->kind == WEIR__DATA_TEXT) {
+        *hash ^= dataset->text[HELD_OUT].fingerprint;
+    } else if (dataset->kind == WEIR__DATA_ARRAYS) {
+        return arrays->count > 0 && !arrays->borrowed ? hash_arrays(arrays, io, hash) : WEIR_OK;
+    } else if (tokens->file_count > 0 && !tokens->borrowed) {
+        return hash_tokens(tokens, io, hash);
+    }
+    return WEIR_OK;
 }
 
 /* ---- binding ---- */
@@ -468,14 +492,12 @@ static int bind_arrays(struct weir__dataset *dataset, const struct weir__io *io,
         parts[HELD_OUT] = parts[TRAIN];
         parts[HELD_OUT].borrowed = true;
     }
-    const struct weir__source *sources[] = {&parts[TRAIN].input.source,
-                                            &parts[TRAIN].target.source};
     dataset->facts.file_count = parts[TRAIN].target.source.path ? 2 : 1;
     dataset->facts.units = parts[TRAIN].count;
     dataset->facts.pass_rows = (double)parts[TRAIN].count;
     dataset->facts.held_out_rows = parts[HELD_OUT].count;
     dataset->facts.ignores = dataset->rule.ignores;
-    status = hash_files(io, sources, dataset->facts.file_count, &dataset->facts.fingerprint);
+    status = hash_arrays(&parts[TRAIN], io, &dataset->facts.fingerprint);
     return status ? weir__data_fault(faults, io->error) : WEIR_OK;
 }
 

@@ -142,6 +142,11 @@ int weir__dataset_bind(struct weir__dataset *dataset, const struct weir__io *io,
                        const struct weir__dataset_model *model, struct weir_faults *faults);
 /** After bind. */
 const struct weir__dataset_facts *weir__dataset_facts(const struct weir__dataset *dataset);
+/** Goes on from `hash` with the held-out part's files, where it has files of its own, as
+ * `fingerprint` does with the others. Bound. WEIR_ERR_IO, WEIR_ERR_OUT_OF_MEMORY, with `io`'s
+ * error. */
+int weir__dataset_hash_held_out(const struct weir__dataset *dataset, const struct weir__io *io,
+                                uint64_t *hash);
 /** Mean loss of a bigram model on the first `rows` held-out rows of text (data/corpus.h); NaN for
  * other kinds. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__dataset_bigram(const struct weir__dataset *dataset, uint64_t rows, double *loss);
