@@ -35,7 +35,7 @@ static void run_one(uint32_t number) {
 }
 
 static void test_any_number_of_ranks_gives_the_reference_bits(void) {
-    size_t runs = test_count(60, 10000);
+    size_t runs = test_count(500, 10000);
     for (uint32_t number = 0; number < runs && !test_has_failed(); number++) run_one(number);
 }
 
