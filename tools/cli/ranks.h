@@ -82,7 +82,7 @@ struct ranks {
 };
 
 /** Joins the launcher's world, if there is one, whose ranks must be one build and have the same
- * options (files that are only read may lie elsewhere on each host); a loss then ends the process
+ * options (but for where data and weights lie, --bind and --wait); a loss then ends the process
  * (ranks_lost.h); faults say why it cannot be, or what cannot be done in one. On ranks but 0 text
  * for people and errors are silenced; other outputs the command leaves out itself. Blocks: every
  * rank must come. */

@@ -15,7 +15,9 @@ enum { BUILD, COMMAND, FIRST_OPTION, ENTRIES = FIRST_OPTION + ARGS_OPTIONS_MAX }
 enum { VALUE_BYTES = 8192, SHOWN_BYTES = 80, TEXT_BYTES = 512 };
 
 /* Of files that may lie elsewhere on each host what is in them is compared, not their names. */
-static const char *const own_paths[] = {"data", "eval-data", "load"};
+static const char *const own_paths[] = {"data", "eval-data", "load", NULL};
+/* Of a rank and its host alone. */
+static const char *const own_means[] = {"bind", "wait", NULL};
 
 /* What a rank says of the first entry in which it is not as rank 0. */
 struct difference {
@@ -35,10 +37,9 @@ static const struct arg_option *option_of(const struct args *args, uint32_t entr
     return NULL;
 }
 
-static bool is_own_path(const struct arg_option *option) {
-    for (size_t i = 0; i < WEIR__COUNT_OF(own_paths); i++)
-        if (strcmp(option->name, own_paths[i]) == 0) return true;
-    return false;
+static bool is_one_of(const struct arg_option *option, const char *const *names) {
+    while (*names != NULL && strcmp(option->name, *names) != 0) names++;
+    return *names != NULL;
 }
 
 /* False: there are no more entries. */
@@ -52,7 +53,8 @@ static bool value_of(const struct ranks_command *of, uint32_t entry, char *text,
         const struct arg_option *is = option_of(of->args, entry, &section, &option);
         if (is == NULL) return false;
         args_value(of->args, section, option, text, capacity);
-        if (is_own_path(is) && text[0] != '\0') snprintf(text, capacity, "a file");
+        if (is_one_of(is, own_paths) && text[0] != '\0') snprintf(text, capacity, "a file");
+        if (is_one_of(is, own_means)) text[0] = '\0';
     }
     return true;
 }
