@@ -2,6 +2,7 @@
 #include "world/links.h"
 #include "world/allreduce.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,25 +26,38 @@ enum word { MORE = 1, NEXT_SIZE, LAST_SIZE };
 
 /* ---- the fit ---- */
 
+struct points {
+    const double *bytes, *seconds;
+    uint32_t count;
+    struct weir_link_cost best; /* so far, with the least sum of relative errors */
+    double least;
+};
+
+static void try_line(struct points *points, double latency, double seconds_per_byte) {
+    double sum = 0.0;
+    if (latency < 0.0 || seconds_per_byte < 0.0) return;
+    for (uint32_t i = 0; i < points->count; i++)
+        sum += fabs((latency + points->bytes[i] * seconds_per_byte) / points->seconds[i] - 1.0);
+    if (sum >= points->least) return;
+    points->least = sum;
+    points->best = (struct weir_link_cost){latency, seconds_per_byte};
+}
+
+/* The sum is linear between the lines through two of the points, or one where a line without
+ * latency or bytes goes through it: one of these is the best. */
 struct weir_link_cost weir__link_fit(const double *bytes, const double *seconds, uint32_t count) {
-    double aa = 0.0, ab = 0.0, bb = 0.0, a = 0.0, b = 0.0;
+    struct points points = {bytes, seconds, count, {0}, INFINITY};
     assert(count > 0);
     for (uint32_t i = 0; i < count; i++) {
-        assert(seconds[i] > 0.0 && bytes[i] > 0.0);
-        double x = 1.0 / seconds[i], y = bytes[i] / seconds[i];
-        aa += x * x, ab += x * y, bb += y * y, a += x, b += y;
+        assert(seconds[i] > 0.0 && bytes[i] > 0.0 && (i == 0 || bytes[i] > bytes[i - 1]));
+        try_line(&points, seconds[i], 0.0);
+        try_line(&points, 0.0, seconds[i] / bytes[i]);
+        for (uint32_t j = 0; j < i; j++) {
+            double slope = (seconds[i] - seconds[j]) / (bytes[i] - bytes[j]);
+            try_line(&points, seconds[i] - slope * bytes[i], slope);
+        }
     }
-    double determinant = aa * bb - ab * ab;
-    struct weir_link_cost cost = {0};
-    if (determinant > 0.0) {
-        cost.latency = (a * bb - b * ab) / determinant;
-        cost.seconds_per_byte = (b * aa - a * ab) / determinant;
-    }
-    if (determinant > 0.0 && cost.latency >= 0.0 && cost.seconds_per_byte >= 0.0) return cost;
-    bool instant = determinant > 0.0 && cost.latency < 0.0;
-    cost.latency = instant ? 0.0 : a / aa;
-    cost.seconds_per_byte = instant ? b / bb : 0.0;
-    return cost;
+    return points.best;
 }
 
 /* ---- messages ---- */

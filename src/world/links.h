@@ -21,8 +21,9 @@ static inline size_t weir__link_size(uint32_t i) {
 }
 
 /** The alpha and beta of Hockney (1994): seconds = latency + bytes * seconds_per_byte, neither
- * below 0; least squares of the relative errors, so that small messages count as much as large
- * ones. Seconds above 0; one point or more. Any thread. */
+ * below 0; the least sum of relative errors, so that small messages count as much as large ones,
+ * and a few sizes that go otherwise do not bend the rest. Seconds and bytes above 0, sizes rise;
+ * one point or more. Any thread. */
 struct weir_link_cost weir__link_fit(const double *bytes, const double *seconds, uint32_t count);
 
 /** How to measure; zeroed is well. */
