@@ -530,7 +530,8 @@ static void test_options_that_one_rank_has_alone_are_refused(void) {
         {"--sample 4", "--sample: rank 1 on "},
         {"--eval-batches 3", " has '3', rank 0 has '"},
         {"--load missing", "--load: rank 1 on "},
-        {"--schedule gpipe", " has 'gpipe', rank 0 has '1f1b': "}};
+        {"--schedule gpipe", " has 'gpipe', rank 0 has '1f1b': "},
+        {"--schedule 1f1b", " has '1f1b', given, rank 0 has '1f1b', not given: "}};
     snprintf(base, sizeof base, "train --data %s " CLI_TRAIN " --steps 1", text);
     if (!run_ranks(&run, folder, 2, base)) return; /* or there is an MPI */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -11,7 +11,9 @@
 /* Written by the build: the commit's hash, or "unknown". */
 extern const char weir_build_commit[];
 
-enum { BUILD, COMMAND, FIRST_OPTION, ENTRIES = FIRST_OPTION + ARGS_OPTIONS_MAX };
+/* As many in every build, so that one that has other options is told, and no message is lost. */
+enum { BUILD, COMMAND, FIRST_OPTION, ENTRIES = 256 };
+_Static_assert(FIRST_OPTION + ARGS_OPTIONS_MAX <= ENTRIES, "every option has its entry");
 enum { VALUE_BYTES = 8192, SHOWN_BYTES = 80, TEXT_BYTES = 512 };
 
 /* Of files that may lie elsewhere on each host what is in them is compared, not their names. */
@@ -22,6 +24,7 @@ static const char *const own_means[] = {"bind", "wait", NULL};
 /* What a rank says of the first entry in which it is not as rank 0. */
 struct difference {
     uint32_t entry; /* + 1; 0: there is none */
+    bool given;     /* an option */
     char host[64], value[SHOWN_BYTES];
 };
 
@@ -59,17 +62,46 @@ static bool value_of(const struct ranks_command *of, uint32_t entry, char *text,
     return true;
 }
 
+/* Whether it was on the command line: some options do something else then, with one value. */
+static bool is_given(const struct ranks_command *of, uint32_t entry) {
+    uint32_t section, option;
+    if (entry < FIRST_OPTION) return true;
+    return of->args->given[entry - FIRST_OPTION] &&
+           !is_one_of(option_of(of->args, entry, &section, &option), own_means);
+}
+
+/* "a b" is another value than "a" and "b". */
+static uint64_t hash_words(const struct ranks_command *of, uint32_t entry, uint64_t hash) {
+    uint32_t section, option;
+    const struct arg_option *is =
+        entry < FIRST_OPTION ? NULL : option_of(of->args, entry, &section, &option);
+    if (is == NULL || is->type != ARG_TEXTS) return hash;
+    const struct arg_words *words =
+        (const void *)(of->args->values + of->args->command->sections[section].offset + is->offset);
+    for (uint32_t i = 0; i < words->count; i++)
+        hash = weir__hash(hash, words->items[i], strlen(words->items[i]) + 1);
+    return hash;
+}
+
 static void hash_values(const struct ranks_command *of, uint64_t hashes[ENTRIES]) {
     char text[VALUE_BYTES];
     memset(hashes, 0, ENTRIES * sizeof *hashes);
-    for (uint32_t e = 0; e < ENTRIES && value_of(of, e, text, sizeof text); e++)
-        hashes[e] = weir__hash(WEIR__HASH_BEGIN, text, strlen(text));
+    for (uint32_t e = 0; e < ENTRIES && value_of(of, e, text, sizeof text); e++) {
+        unsigned char given = is_given(of, e);
+        uint64_t hash = weir__hash(WEIR__HASH_BEGIN, &given, 1);
+        hashes[e] = hash_words(of, e, weir__hash(hash, text, strlen(text)));
+    }
 }
 
 static const char *quoted(const char *value, char text[SHOWN_BYTES + 2]) {
     if (value[0] == '\0') return "none";
     snprintf(text, SHOWN_BYTES + 2, "'%s'", value);
     return text;
+}
+
+/* Where both have the same value. */
+static const char *said_of(bool alike, bool given) {
+    return !alike ? "" : given ? ", given" : ", not given";
 }
 
 /* As rank 0 tells it. */
@@ -79,6 +111,7 @@ static void tell(const struct ranks_command *of, uint32_t rank, const struct dif
     char value[VALUE_BYTES], shown[SHOWN_BYTES], own[SHOWN_BYTES + 2], other[SHOWN_BYTES + 2];
     (void)value_of(of, entry, value, sizeof value);
     snprintf(shown, sizeof shown, "%.*s", SHOWN_BYTES - 1, value);
+    bool alike = strcmp(theirs->value, shown) == 0;
     if (entry == BUILD)
         snprintf(text, TEXT_BYTES,
                  "rank %u on %s is Weir %s, rank 0 is %s: install one build on all hosts", rank,
@@ -89,9 +122,10 @@ static void tell(const struct ranks_command *of, uint32_t rank, const struct dif
                  rank, theirs->host, theirs->value, shown);
     else
         snprintf(text, TEXT_BYTES,
-                 "--%s: rank %u on %s has %s, rank 0 has %s: give all ranks the same options",
+                 "--%s: rank %u on %s has %s%s, rank 0 has %s%s: give all ranks the same options",
                  option_of(of->args, entry, &section, &option)->name, rank, theirs->host,
-                 quoted(theirs->value, other), quoted(shown, own));
+                 quoted(theirs->value, other), said_of(alike, theirs->given), quoted(shown, own),
+                 said_of(alike, is_given(of, entry)));
 }
 
 /* Of this rank. */
@@ -102,6 +136,7 @@ static void find_difference(const struct ranks *ranks, const uint64_t own[ENTRIE
         if (own[e] == first[e]) continue;
         (void)value_of(&ranks->of, e, value, sizeof value);
         found->entry = e + 1;
+        found->given = is_given(&ranks->of, e);
         snprintf(found->host, sizeof found->host, "%s", ranks->world.host);
         snprintf(found->value, sizeof found->value, "%.*s", SHOWN_BYTES - 1, value);
     }

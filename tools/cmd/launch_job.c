@@ -39,9 +39,13 @@ static void note(int number) {
 
 void job_catch_signals(void) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = note};
+    struct sigaction action = {.sa_handler = note}, former;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++) (void)sigaction(numbers[i], &action, NULL);
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, no child would leave its exit code */
+    for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++) {
+        bool ignored = sigaction(numbers[i], NULL, &former) == 0 && former.sa_handler == SIG_IGN;
+        if (numbers[i] != SIGHUP || !ignored) (void)sigaction(numbers[i], &action, NULL);
+    }
 }
 
 int job_asked(void) {

@@ -26,7 +26,8 @@ struct job_end {
     int asked;      /**< the last signal that this process got and passed on; 0: none */
 };
 
-/** Catches SIGINT, SIGTERM and SIGHUP from now on, for job_run to pass on. */
+/** Catches SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP from now on, for job_run to
+ * pass on. */
 void job_catch_signals(void);
 /** A signal that came; 0: none. */
 int job_asked(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cmd/launch_rank.h"
 
+#include "cli/args.h"
 #include "cli/ranks_lost.h"
 
 #include <errno.h>
@@ -15,7 +16,9 @@
 static pid_t rank;
 
 static void pass_on(int number) {
+    int former = errno;
     (void)kill(rank, number);
+    errno = former;
 }
 
 /* What launchers send: to end, and MPICH's, that another has failed. */
@@ -31,27 +34,38 @@ static void pass_signals_on(void) {
     }
 }
 
-/* In the rank, which is nobody's without its parent. */
+/* In the rank, which is nobody's without its parent, and of a group of its own: what a launcher
+ * sends to the parent's group comes once. */
 static void begin(pid_t parent, const sigset_t *mask) {
+    (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(128 + SIGKILL);
     (void)sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
+/* Once it has ended, and nothing is passed on any more. */
+static int wait_for_rank(const sigset_t *all) {
+    siginfo_t ended;
+    int status = 0;
+    while (waitid(P_PID, (id_t)rank, &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
+    (void)sigprocmask(SIG_SETMASK, all, NULL);
+    if (waitpid(rank, &status, 0) != rank) return EXIT_FAILED;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 bool launch_rank_waits(int *code) {
     sigset_t all, mask;
     pid_t parent = getpid();
-    int status = 0;
     if (getenv(RANKS_LOST_VARIABLE) == NULL) return false;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &mask); /* what comes now comes to the rank, or later */
+    (void)signal(SIGCHLD, SIG_DFL);              /* ignored, no child would leave its exit code */
     fflush(NULL);
     rank = fork();
     if (rank == 0) begin(parent, &mask);
     if (rank > 0) pass_signals_on();
     (void)sigprocmask(SIG_SETMASK, &mask, NULL);
     if (rank <= 0) return false;
-    while (waitpid(rank, &status, 0) < 0 && errno == EINTR) continue;
-    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    *code = wait_for_rank(&all);
     return true;
 }

@@ -341,7 +341,8 @@ int weir__dataset_hash_held_out(const struct weir__dataset *dataset, const struc
         bool own = dataset->words[HELD_OUT].documents.row_count > 0;
         *hash = own ? weir__word_part_hash(&dataset->words[HELD_OUT], *hash) : *hash;
     } else if (dataset->kind == WEIR__DATA_TEXT) {
-        *hash ^= dataset->text[HELD_OUT].fingerprint;
+        const uint64_t *fingerprint = &dataset->text[HELD_OUT].fingerprint;
+        *hash = weir__hash(*hash, fingerprint, sizeof(*fingerprint));
     } else if (dataset->kind == WEIR__DATA_ARRAYS) {
         return arrays->count > 0 && !arrays->borrowed ? hash_arrays(arrays, io, hash) : WEIR_OK;
     } else if (tokens->file_count > 0 && !tokens->borrowed) {

@@ -46,7 +46,16 @@ static uint64_t error_of(const struct weir__ranks *ranks, uint32_t rank) {
     return clock->is.error_ns + (weir__now_ns() - clock->when) / 1000000 * DRIFT_PPM;
 }
 
-/* An earlier comparison may still say more than one that took long, on a busy machine. */
+/* Whether `now` says more than what was known: an earlier comparison still may, where this one took
+ * long on a busy machine; but not of a clock that has jumped, as where its host was asleep. */
+static bool is_news(const struct weir__ranks *ranks, uint32_t rank, const struct weir__clock *now) {
+    const struct weir__rank_clock *known = &ranks->clocks[rank];
+    if (known->when == 0) return true;
+    uint64_t error = error_of(ranks, rank);
+    int64_t moved = now->offset_ns - known->is.offset_ns;
+    return now->error_ns < error || (uint64_t)(moved < 0 ? -moved : moved) > now->error_ns + error;
+}
+
 static int compare_with(struct weir__ranks *ranks, uint32_t rank) {
     assert(rank > 0 && rank < ranks->world->rank_count);
     const struct weir__links_how how = {0};
@@ -55,7 +64,7 @@ static int compare_with(struct weir__ranks *ranks, uint32_t rank) {
     int status = weir__clock_compare(ranks->world, &how, rank, PINGS, &now.is);
     if (status != WEIR_OK || ranks->world->rank != 0) return status;
     now.kernel = clock->kernel;
-    if (clock->when == 0 || now.is.error_ns < error_of(ranks, rank)) *clock = now;
+    if (is_news(ranks, rank, &now.is)) *clock = now;
     return WEIR_OK;
 }
 
