@@ -455,6 +455,26 @@ static void test_launch_passes_a_signal_on_and_does_not_start_again(void) {
     if (test_has_failed()) puts(run.output);
 }
 
+/* Which kills all ranks of a SIGTERM that it gets itself. */
+static void test_under_slurm_a_signal_to_launch_ends_with_a_save(void) {
+    const char *folder = test_temporary_directory();
+    char saved[512];
+    if (!can_run()) return;
+    if (test_shell(run.output, sizeof run.output, "timeout 10 srun -n 2 true") != 0)
+        SKIP("there is no Slurm of two processors here");
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    run.code = test_shell(
+        run.output, sizeof run.output,
+        "{ cd '%s' && %s && { '%s/bin/weir' launch -n 2 --launcher srun -- train --data %s " RUN
+        " --workers 2 --stages 2 --steps 100000000 --save-every 10 --save saved 2>&1 & } ; P=$!; "
+        "I=0; while [ ! -e saved/" WEIR__ARCHIVE_INDEX
+        " ] && [ $I -lt 600 ]; do sleep 0.1; I=$((I+1)); done; kill -TERM $P; wait $P; }",
+        folder, environment(), test_install_prefix(), cli_text());
+    EXPECT_EQ_INT(run.code, 128 + SIGTERM);
+    EXPECT_CONTAINS(run.output, "interrupted after");
+    EXPECT(cli_saved_step(saved) > 0);
+}
+
 WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(a_rank_that_is_killed_at_the_start_holds_up_nobody),
                 TEST(a_rank_that_is_stopped_is_named_within_the_time_out_and_a_second),
@@ -467,4 +487,5 @@ WEIR_TEST_SUITE(cli_faults, TEST(a_rank_that_is_killed_is_named_once_and_soon),
                 TEST(a_rank_that_is_refused_at_the_start_ends_the_job),
                 TEST(a_level_does_not_rise_when_a_job_goes_on),
                 TEST(what_cannot_be_launched_is_refused),
-                TEST(launch_passes_a_signal_on_and_does_not_start_again))
+                TEST(launch_passes_a_signal_on_and_does_not_start_again),
+                TEST(under_slurm_a_signal_to_launch_ends_with_a_save))

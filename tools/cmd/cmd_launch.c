@@ -242,7 +242,8 @@ static bool run_once(struct launch *l, struct job_end *end) {
                 launch_words_add(&words, l->program) &&
                 launch_train_add(&l->train, &l->share, texts, &words);
     if (!fits) fprintf(stderr, "weir: launch: the command has too many words\n");
-    bool ran = fits && job_run(&words, l->train.start_timeout, end);
+    enum job_ends ends = l->maker == SRUN ? JOB_ENDS_BY_USR2 : JOB_ENDS_BY_TERM;
+    bool ran = fits && job_run(&words, ends, l->train.start_timeout, end);
     free(hosts);
     return ran;
 }

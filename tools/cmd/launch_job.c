@@ -65,6 +65,7 @@ struct started {
     bool is_started;         /* all ranks were there */
     int passed_on, ended_by; /* signals passed on; 0, SIGTERM or SIGKILL */
     uint64_t start_limit;    /* of `starting_at`, in nanoseconds */
+    enum job_ends ends;
     struct job_end *end;
 };
 
@@ -159,7 +160,8 @@ static void pass_signals_on(struct started *job) {
     if (job->passed_on == times_asked) return;
     job->passed_on = times_asked;
     /* MPICH's dies of a SIGHUP and takes all ranks along */
-    (void)kill(job->process, asked == SIGHUP ? SIGTERM : asked);
+    int number = asked == SIGHUP ? SIGTERM : asked;
+    (void)kill(job->process, job->ends == JOB_ENDS_BY_USR2 ? SIGUSR2 : number);
 }
 
 static void end_what_starts(struct started *job) {
@@ -177,8 +179,9 @@ static void end_what_stays(struct started *job) {
     }
 }
 
-bool job_run(const struct launch_words *command, double start_timeout, struct job_end *end) {
-    struct started job = {.end = end, .passed_on = times_asked};
+bool job_run(const struct launch_words *command, enum job_ends ends, double start_timeout,
+             struct job_end *end) {
+    struct started job = {.end = end, .ends = ends, .passed_on = times_asked};
     char word[32];
     int status = 0;
     bool open = true;

@@ -31,11 +31,15 @@ struct job_end {
 void job_catch_signals(void);
 /** A signal that came; 0: none. */
 int job_asked(void);
+/** How a launcher is told that its ranks are to end in good order. Of a SIGTERM srun kills them at
+ * once; SIGUSR2 it passes on, and ranks take it as one (launch_rank.h). */
+enum job_ends { JOB_ENDS_BY_TERM, JOB_ENDS_BY_USR2 };
 /** Runs the command to its end; its stderr goes on to this one's, but for the lines that a run
  * writes for its launcher. A command that stays after a loss is ended, and so is one of whose
  * ranks one is refused, or some have begun to start and for `start_timeout` seconds no
  * other does, nor have all started. False: it cannot be started. */
-bool job_run(const struct launch_words *command, double start_timeout, struct job_end *end);
+bool job_run(const struct launch_words *command, enum job_ends ends, double start_timeout,
+             struct job_end *end);
 /** Runs the command, for `limit_s` at most, with what it prints into `text`; its exit code, or -1.
  */
 int job_capture(const struct launch_words *command, unsigned limit_s, char *text, size_t capacity);

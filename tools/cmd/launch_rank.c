@@ -17,7 +17,7 @@ static pid_t rank;
 
 static void pass_on(int number) {
     int former = errno;
-    (void)kill(rank, number);
+    (void)kill(rank, number == SIGUSR2 ? SIGTERM : number);
     errno = former;
 }
 
