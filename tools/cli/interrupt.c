@@ -4,7 +4,6 @@
 
 #include "cli/args.h"
 
-#include <signal.h>
 #include <stddef.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,34 +42,32 @@ static void count(int signal_number) {
     _exit(128 + signal_number);
 }
 
-/* Those that end a process, and what is done with them once they are caught. */
-static struct caught_signal {
-    int number;
-    bool may_be_ignored; /* as `nohup` wants it */
-    struct sigaction action;
-} signals[] = {
-    {SIGINT, false, {{0}}}, {SIGTERM, false, {{0}}}, {SIGHUP, true, {{0}}}, {SIGPIPE, true, {{0}}}};
-enum { SIGNALS = sizeof signals / sizeof signals[0] };
-static bool catches;
-
 void interrupt_catch(void) {
+    static const struct {
+        int number;
+        bool may_be_ignored; /* as `nohup` wants it */
+    } signals[] = {{SIGINT, false}, {SIGTERM, false}, {SIGHUP, true}, {SIGPIPE, true}};
+    enum { SIGNALS = sizeof signals / sizeof signals[0] };
     struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < SIGNALS; i++) sigaddset(&action.sa_mask, signals[i].number);
     for (int i = 0; i < SIGNALS; i++) {
-        bool known = sigaction(signals[i].number, NULL, &signals[i].action) == 0;
-        bool stays = known && signals[i].action.sa_handler == SIG_IGN;
-        if (signals[i].may_be_ignored && stays) continue;
-        signals[i].action = action;
+        struct sigaction former;
+        bool known = sigaction(signals[i].number, NULL, &former) == 0;
+        if (signals[i].may_be_ignored && known && former.sa_handler == SIG_IGN) continue;
         sigaction(signals[i].number, &action, NULL);
         if (signals[i].number == SIGPIPE) counts_pipes = true;
     }
-    catches = true;
 }
 
-void interrupt_catch_again(void) {
-    for (int i = 0; i < SIGNALS && catches; i++)
-        if (signals[i].number != SIGPIPE) sigaction(signals[i].number, &signals[i].action, NULL);
+static const int library_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+void interrupt_keep(struct interrupt_kept *kept) {
+    for (int i = 0; i < 3; i++) sigaction(library_signals[i], NULL, &kept->actions[i]);
+}
+
+void interrupt_give_back(const struct interrupt_kept *kept) {
+    for (int i = 0; i < 3; i++) sigaction(library_signals[i], &kept->actions[i], NULL);
 }
 
 bool interrupt_came(void) {

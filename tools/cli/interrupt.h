@@ -9,14 +9,20 @@
 #ifndef WEIR_TOOLS_INTERRUPT_H
 #define WEIR_TOOLS_INTERRUPT_H
 
+#include <signal.h>
 #include <stdbool.h>
+
+/** What SIGINT, SIGTERM and SIGHUP do: kept before a library starts that may take them, as an MPI
+ * over UCX takes SIGHUP, and given back after. */
+struct interrupt_kept {
+    struct sigaction actions[3];
+};
+void interrupt_keep(struct interrupt_kept *kept);
+void interrupt_give_back(const struct interrupt_kept *kept);
 
 /** From now on these are counted. Before, they end the process, as nothing has been done yet. A
  * SIGHUP that is ignored (nohup) stays so. */
 void interrupt_catch(void);
-/** The same once more, if it was done, where a library may have put handlers of its own in place:
- * an MPI over UCX does so with SIGHUP. */
-void interrupt_catch_again(void);
 /** One came: to be asked between steps. */
 bool interrupt_came(void);
 /** Takes a Ctrl-C back, if that is what came: it has ended what it was meant for, and the next one

@@ -126,12 +126,14 @@ int ranks_join(struct ranks *ranks, const struct ranks_command *of) {
     options.start_timeout = of->times.start;
     options.lost = ranks_lost_tell;
     options.context = ranks;
+    struct interrupt_kept signals;
+    interrupt_keep(&signals);
     ranks_start_begin();
     int status = weir_world_mpi(NULL, &options, of->faults, &ranks->world);
+    interrupt_give_back(&signals);
     ranks_start_end(status, of->faults->count > 0);
     if (status != WEIR_OK) return status;
     ranks->joined = true;
-    interrupt_catch_again();
     if (ranks->world.rank > 0) {
         people_silence(of->people);
         hold_errors(ranks);
