@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Written by the build: the commit's hash, or "unknown". */
@@ -88,6 +89,7 @@ int subcommand_refuse(const char *word) {
 /* What a launcher starts several times would do the same several times, and write the same files.
  */
 static bool is_for_one(const struct subcommand *found) {
+    const struct timespec grace = {.tv_nsec = 300000000};
     struct weir__launch launch = weir__launch_read();
     if (launch.by == NULL || launch.size <= 1 || found->joins) return false;
     if (launch.rank == 0)
@@ -97,6 +99,8 @@ static bool is_for_one(const struct subcommand *found) {
                 "and 'doctor' run over several: start this command without the launcher, or as "
                 "one\n",
                 found->name, launch.size, launch.by);
+    else
+        (void)nanosleep(&grace, NULL); /* a launcher ends all when the first has failed */
     return true;
 }
 
