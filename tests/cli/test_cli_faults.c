@@ -197,8 +197,8 @@ static void test_a_run_that_ends_well_loses_nobody(void) {
 static void test_one_process_has_no_peers_to_wait_for(void) {
     CLI_CODE(&run, 0, "train --data %s " RUN " --steps 1 --peer-timeout 3 2>&1", cli_text());
     EXPECT_CONTAINS(run.output, "warning: --peer-timeout: one process waits for no other");
-    CLI_CODE(&run, 2, "train --data %s " RUN " --steps 1 --peer-timeout 0 2>&1", cli_text());
-    EXPECT_CONTAINS(run.output, "--peer-timeout 0");
+    CLI_CODE(&run, 2, "train --data %s " RUN " --steps 1 --peer-timeout 0.05 2>&1", cli_text());
+    EXPECT_CONTAINS(run.output, "--peer-timeout 0.05: too small: give at least 0.1\n");
 }
 
 /* ---- launch ---- */

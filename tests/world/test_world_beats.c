@@ -163,7 +163,7 @@ static void kill_one(uint32_t victim) {
         EXPECT_EQ_INT(board->lost[r].speaks, r == first);
         EXPECT_EQ_UINT(board->lost[r].count, 1);
     }
-    EXPECT(weir__now_ns() - from < UINT64_C(20000000000)); /* before the time-out: by its end */
+    EXPECT(weir__now_ns() - from < UINT64_C(5000000000)); /* long before the time-out: by its end */
     end_ranks();
 }
 
@@ -178,7 +178,7 @@ static void test_a_stopped_rank_is_silent_and_hears_so_when_it_goes_on(void) {
     CHECK(kill(processes[1], SIGSTOP) == 0);
     expect_lost(0, 1, WEIR_LOST_SILENT, "rank 1 on here is lost: nothing was heard of it for ");
     expect_lost(2, 1, WEIR_LOST_SILENT, "rank 1 on here is lost: nothing was heard of it for ");
-    EXPECT(board->lost[0].seconds >= 2);
+    EXPECT(board->lost[0].seconds >= 2 && board->lost[0].seconds <= 3);
     EXPECT(board->lost[0].speaks && !board->lost[2].speaks);
     EXPECT_EQ_UINT(atomic_load(&board->told[1]), 0);
     CHECK(kill(processes[1], SIGCONT) == 0);

@@ -40,9 +40,11 @@ static bool in_range(const struct source *source, const char *text, double value
     const struct arg_option *option = source->option;
     bool small = value < option->least, large = option->most != 0.0 && value > option->most;
     if (small || large) {
-        weir_faults_add(source->args->faults, "%s %.*s: too %s: give at %s %.17g", source->label,
+        double bound = small ? option->least : option->most;
+        bool whole = bound == floor(bound); /* 17 digits of others are not as they were typed */
+        weir_faults_add(source->args->faults, "%s %.*s: too %s: give at %s %.*g", source->label,
                         SHOWN, text, small ? "small" : "large", small ? "least" : "most",
-                        small ? option->least : option->most);
+                        whole ? 17 : 15, bound);
     }
     return !small && !large;
 }

@@ -13,10 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a rank that fails by itself leaves to rank 0, which mostly fails with the same, to say
- * why. */
-enum { GRACE_MS = 300 };
-/* And how long a launcher is left to pass on what was said, which an abort may cut off. */
+/* How long a launcher is left to pass on what was said, which an abort may cut off. */
 enum { PASS_ON_MS = 100 };
 
 /* ---- joining ---- */
@@ -233,7 +230,7 @@ static void tell_held(struct ranks *ranks) {
 }
 
 int ranks_leave(struct ranks *ranks, int code) {
-    const struct timespec grace = {.tv_nsec = GRACE_MS * 1000000L};
+    const struct timespec grace = {.tv_nsec = RANKS_GRACE_MS * 1000000L};
     const struct timespec pass_on = {.tv_nsec = PASS_ON_MS * 1000000L};
     if (!ranks->joined) return code;
     bool failed = code == EXIT_FAILED || code == EXIT_REFUSED;

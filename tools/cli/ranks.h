@@ -24,6 +24,10 @@ struct search;
 /** The bits of a step's flags that are an exit code. */
 enum { RANKS_CODE = 255 };
 
+/** How long a rank that fails by itself leaves to rank 0, which mostly fails with the same, to say
+ * why: a launcher ends all when the first has failed. */
+enum { RANKS_GRACE_MS = 300 };
+
 /** Seconds: a rank that lives may be unheard for so long where its machine is busy. */
 #define RANKS_TIMEOUT_LEAST 0.1
 

@@ -2,6 +2,7 @@
 /* `weir SUBCOMMAND [options]`: finds the subcommand and hands over. One row each in the table. */
 #include "cli/args.h"
 #include "base/base.h"
+#include "cli/ranks.h"
 #include "cmd/commands.h"
 #include "device/cuda_kernels.h"
 #include "net/cpu/level.h"
@@ -89,7 +90,7 @@ int subcommand_refuse(const char *word) {
 /* What a launcher starts several times would do the same several times, and write the same files.
  */
 static bool is_for_one(const struct subcommand *found) {
-    const struct timespec grace = {.tv_nsec = 300000000};
+    const struct timespec grace = {.tv_nsec = RANKS_GRACE_MS * 1000000L};
     struct weir__launch launch = weir__launch_read();
     if (launch.by == NULL || launch.size <= 1 || found->joins) return false;
     if (launch.rank == 0)
@@ -100,7 +101,7 @@ static bool is_for_one(const struct subcommand *found) {
                 "one\n",
                 found->name, launch.size, launch.by);
     else
-        (void)nanosleep(&grace, NULL); /* a launcher ends all when the first has failed */
+        (void)nanosleep(&grace, NULL);
     return true;
 }
 
