@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "world/links.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -43,6 +44,27 @@ static void test_a_few_sizes_that_go_otherwise_bend_no_fit(void) {
     struct weir_link_cost cost = weir__link_fit(bytes, seconds, WEIR__LINK_SIZES);
     EXPECT_NEAR(1.0 / cost.seconds_per_byte, 1.2e8, 2.4e6);
     EXPECT(cost.latency < 7e-6);
+}
+
+static double errors_of(const double *seconds, double latency, double slope) {
+    double sum = 0;
+    for (uint32_t i = 0; i < WEIR__LINK_SIZES; i++)
+        sum += fabs((latency + (double)weir__link_size(i) * slope) / seconds[i] - 1);
+    return sum;
+}
+
+/* Of random times, against random lines. */
+static void test_no_line_is_nearer_than_the_fit(void) {
+    double bytes[WEIR__LINK_SIZES], seconds[WEIR__LINK_SIZES];
+    for (uint32_t i = 0; i < WEIR__LINK_SIZES; i++) {
+        bytes[i] = (double)weir__link_size(i);
+        seconds[i] = (1e-5 + bytes[i] / 1e8) * (0.3 + 2 * test_random_unit());
+    }
+    struct weir_link_cost cost = weir__link_fit(bytes, seconds, WEIR__LINK_SIZES);
+    double least = errors_of(seconds, cost.latency, cost.seconds_per_byte);
+    for (int k = 0; k < 20000 && !test_has_failed(); k++)
+        EXPECT(errors_of(seconds, 4e-5 * test_random_unit(), 4e-8 * test_random_unit()) >=
+               least * (1 - 1e-12));
 }
 
 static void test_a_fit_is_never_below_zero(void) {
@@ -233,6 +255,7 @@ static void test_a_lost_rank_is_told(void) {
 }
 
 WEIR_TEST_SUITE(links_measured, TEST(a_fit_finds_the_line_that_times_lie_on),
-                TEST(a_few_sizes_that_go_otherwise_bend_no_fit), TEST(a_fit_is_never_below_zero),
+                TEST(a_few_sizes_that_go_otherwise_bend_no_fit),
+                TEST(no_line_is_nearer_than_the_fit), TEST(a_fit_is_never_below_zero),
                 TEST(both_ways_of_a_pair_are_measured), TEST(every_pair_is_measured_and_all_know),
                 TEST(clocks_are_as_far_apart_as_is_said), TEST(a_lost_rank_is_told))
