@@ -32,8 +32,8 @@
 /** How a product enters c. The sum over depth is one chain of multiply-adds in ascending order. */
 enum weir__panel_mode {
     WEIR__PANEL_SET,   /**< c = sum */
-    WEIR__PANEL_CHAIN, /**< the chain begins with c */
-    WEIR__PANEL_ADD    /**< c = c + sum, the sum made first */
+    WEIR__PANEL_CHAIN, /**< the chain begins with c, or what `begin` says */
+    WEIR__PANEL_ADD    /**< c = c + sum, the sum made first; its chain may begin, too */
 };
 
 /** The depth's steps, taken again from so many floats further on. */
@@ -52,7 +52,8 @@ struct weir__panel {
     int64_t c_row;
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
-    const float *begin; /**< WEIR__PANEL_CHAIN: (columns), what each row begins with; NULL: c */
+    const float *begin; /**< (rows, columns): what chains begin with; NULL: with c, or 0 */
+    int64_t begin_row;  /**< 0: with the same in every row */
     struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
     int64_t next; /**< from b to the panel that is brought near meanwhile; 0: none */
 };

@@ -32,9 +32,11 @@ enum { NUMBERS = 2 };
 enum { NUMBERS = 1 };
 #endif
 
-enum { DEPTH_AT_ONCE = WEIR__PRODUCT_STEPS * NUMBERS, BLOCK_COLUMNS = 384, BLOCKS_PER_MEMBER = 2 };
+enum { DEPTH_AT_ONCE = WEIR__PRODUCT_STEPS * NUMBERS, BLOCKS_PER_MEMBER = 2 };
+/** Of a block; a strip that is packed for each block is worth more of them. */
+enum { BLOCK_COLUMNS = 384, WIDE_BLOCK_COLUMNS = 1024 };
 /** Of a block whose sums wait in workspace. */
-enum { SUMMED_ROWS = 256, NARROWED_ROWS = 1024 };
+enum { SUMMED_ROWS = 512, NARROWED_ROWS = 1024 };
 
 /** Whether activations are stored narrower than sums. */
 static const bool narrow = sizeof(number) < sizeof(float);
@@ -48,6 +50,10 @@ static bool narrows(const struct weir__matrix_product *product) {
 static bool needs_sums(const struct weir__matrix_product *product) {
     bool adds = product->mode == WEIR__PANEL_ADD && product->depth > DEPTH_AT_ONCE;
     return adds || narrows(product);
+}
+
+static int64_t block_columns(const struct weir__matrix_product *product) {
+    return product->grad_weight ? WIDE_BLOCK_COLUMNS : BLOCK_COLUMNS;
 }
 
 static int64_t summed_rows(const struct weir__matrix_product *product) {
@@ -71,7 +77,7 @@ struct product_areas {
 static int64_t lay_out(const struct weir__matrix_product *most, float *memory,
                        struct product_areas *areas) {
     int64_t depth = steps_of(v_least(most->depth, DEPTH_AT_ONCE));
-    int64_t columns = v_up(v_least(most->columns, BLOCK_COLUMNS), WEIR__TILE_COLUMNS);
+    int64_t columns = v_up(v_least(most->columns, block_columns(most)), WEIR__TILE_COLUMNS);
     int64_t strip = columns * depth;
     int64_t sums = strip + (VECTOR(packs_strips)(most) ? v_up(WEIR__STRIP_ROWS * depth, LANES) : 0);
     if (memory != NULL) *areas = (struct product_areas){memory, memory + strip, memory + sums};
@@ -157,6 +163,7 @@ static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, c
         VECTOR_F32(panel_product)(&tile);
         tile.a += tile_step;
         tile.c += WEIR__TILE_ROWS * panel->c_row;
+        if (tile.begin != NULL) tile.begin += WEIR__TILE_ROWS * panel->begin_row;
     }
 }
 
@@ -173,7 +180,7 @@ static void multiply_strip(const struct weir__panel *panel, bool packed, const f
 static void multiply_depth(const struct weir__matrix_product *product,
                            const struct product_block *block, int64_t first,
                            const struct product_areas *areas, struct weir__panel panel) {
-    struct weir__panel panels[BLOCK_COLUMNS / WEIR__TILE_COLUMNS];
+    struct weir__panel panels[WIDE_BLOCK_COLUMNS / WEIR__TILE_COLUMNS];
     const bool packed = VECTOR(packs_strips)(product);
     int64_t count = 0;
     float *const c = panel.c;
@@ -192,27 +199,20 @@ static void multiply_depth(const struct weir__matrix_product *product,
             panel.b_row = panels[i].b_row;
             panel.columns = panels[i].columns;
             panel.begin = panels[i].begin;
+            if (panel.begin != NULL) panel.begin += row * panel.begin_row;
             panel.c = c + row * panel.c_row + i * WEIR__TILE_COLUMNS;
             multiply_strip(&panel, packed, row == 0 ? ahead_of(product, &panel) : NULL);
         }
     }
 }
 
-static void add_row(float *to, const float *from, int64_t count) {
-    for (int64_t j = 0; j < count; j++) to[j] += from[j];
-}
-
-/** What waited in workspace goes to c. */
-static void deliver_sums(const struct weir__matrix_product *product,
-                         const struct product_block *block, const float *sums) {
+/** Sums that waited in workspace are narrowed. */
+static void narrow_sums(const struct weir__matrix_product *product,
+                        const struct product_block *block, const float *sums) {
     assert(block->row + block->rows <= product->rows);
-    for (int64_t r = 0; r < block->rows; r++, sums += block->columns) {
-        const int64_t at = (block->row + r) * product->c_row + block->column;
-        if (narrows(product))
-            row_narrow((number *)product->c + at, sums, block->columns);
-        else
-            add_row((float *)product->c + at, sums, block->columns);
-    }
+    for (int64_t r = 0; r < block->rows; r++, sums += block->columns)
+        row_narrow((number *)product->c + (block->row + r) * product->c_row + block->column, sums,
+                   block->columns);
 }
 
 /** The block's bias, rounded as weights are. */
@@ -225,28 +225,37 @@ static void round_bias(const float *bias, int64_t count, float *to) {
     }
 }
 
-/** The parts of the depth make one chain, so the bits are those of a loop over all of it. */
+/** The parts of the depth make one chain, so the bits are those of a loop over all of it. Where it
+ * is added to c, its parts wait in workspace until the last one. */
 static void multiply_block(const struct weir__matrix_product *product,
                            const struct product_block *block, const struct product_areas *areas) {
-    const bool summing = needs_sums(product);
+    const bool summing = needs_sums(product), adds = product->mode == WEIR__PANEL_ADD;
     float bias[BLOCK_COLUMNS];
-    struct weir__panel panel = {.c = areas->sums, .c_row = block->columns, .mode = product->mode};
-    if (summing && panel.mode == WEIR__PANEL_ADD) panel.mode = WEIR__PANEL_SET;
-    if (!summing) {
-        panel.c = (float *)product->c + block->row * product->c_row + block->column;
-        panel.c_row = product->c_row;
-    }
+    struct weir__panel panel = {.mode = product->mode};
+    if (summing && adds) panel.mode = WEIR__PANEL_SET;
     if (product->bias != NULL) {
         round_bias(product->bias + block->column, block->columns, bias);
         panel.begin = bias;
     }
     for (int64_t k = 0; k < product->depth; k += DEPTH_AT_ONCE) {
+        const bool last = k + DEPTH_AT_ONCE >= product->depth;
         panel.depth = steps_of(v_least(product->depth - k, DEPTH_AT_ONCE));
+        panel.c = areas->sums;
+        panel.c_row = block->columns;
+        if (!summing || (last && !narrows(product))) {
+            panel.c = (float *)product->c + block->row * product->c_row + block->column;
+            panel.c_row = product->c_row;
+        }
+        if (summing && last && adds) {
+            panel.begin = areas->sums;
+            panel.begin_row = block->columns;
+            panel.mode = WEIR__PANEL_ADD;
+        }
         multiply_depth(product, block, k, areas, panel);
         panel.mode = WEIR__PANEL_CHAIN;
         panel.begin = NULL;
     }
-    if (summing) deliver_sums(product, block, areas->sums);
+    if (narrows(product)) narrow_sums(product, block, areas->sums);
 }
 
 /* ---- all blocks ---- */
@@ -284,7 +293,7 @@ static double work_of(const struct weir__matrix_product *product) {
 static int64_t cut_blocks(struct sharing *sharing, uint32_t threads) {
     const struct weir__matrix_product *product = sharing->product;
     int64_t down = needs_sums(product) ? v_parts(product->rows, summed_rows(product)) : 1;
-    int64_t across = v_parts(product->columns, BLOCK_COLUMNS);
+    int64_t across = v_parts(product->columns, block_columns(product));
     double wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
     if (wanted > work_of(product) / WEIR__SHARED_LEAST)
         wanted = work_of(product) / WEIR__SHARED_LEAST;

@@ -12,13 +12,13 @@
 #include <assert.h>
 
 #if defined(__AVX512F__)
-enum { REGISTER_LANES = 16, TILE_ROWS = 12, FOLDS = 1 };
+enum { REGISTER_LANES = 16, TILE_ROWS = 12, FOLDED = 1, FOLDED_PACKED = 2 };
 typedef float vregister __attribute__((vector_size(64)));
 #elif defined(__AVX__)
-enum { REGISTER_LANES = 8, TILE_ROWS = 6, FOLDS = 0 };
+enum { REGISTER_LANES = 8, TILE_ROWS = 6, FOLDED = 0, FOLDED_PACKED = 0 };
 typedef float vregister __attribute__((vector_size(32)));
 #else
-enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS, FOLDS = 0 };
+enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS, FOLDED = 0, FOLDED_PACKED = 0 };
 typedef float vregister __attribute__((vector_size(16)));
 #endif
 enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
@@ -109,14 +109,21 @@ struct tile_place {
     const float *a, *b;
     float *c;
     int64_t c_row;
-    const float *begin; /* of a chain, in each row, or NULL: c is */
+    const float *begin; /* of chains, or NULL: c is, or 0 */
+};
+
+/** How a tile finds its numbers; a constant where it is passed. */
+enum tile_kind {
+    APART,    /**< a's steps are neighbours, rows lie a_row apart */
+    ADJACENT, /**< a's rows are neighbours, steps lie a_step apart */
+    PACKED    /**< so are steps, of whole tiles, and b's of its: all distances are constants */
 };
 
 /** One step of the depth, for a tile's sums: a's numbers are `a_row` apart, so many rows from each
  * base, and `at` behind it. */
 VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_t a_row,
                             const int at, const float *b, vregister *sum, const int rows,
-                            const int columns) {
+                            const int columns, const int folded_rows) {
     const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
     vregister row[TILE_REGISTERS];
     V_UNROLL
@@ -124,7 +131,7 @@ VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_
     V_UNROLL
     for (int r = 0; r < rows; r++) {
         const float *from = base[r / per_base] + r % per_base * a_row + at;
-        const bool folded = FOLDS && per_base < TILE_ROWS && r % per_base == 0;
+        const bool folded = r % ROWS_PER_BASE < folded_rows;
         vregister number = {0};
         if (!folded || columns < REGISTER_LANES) V_BROADCAST(number, from);
         V_UNROLL
@@ -140,16 +147,26 @@ VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_
     }
 }
 
-/** So many steps of it; whether a's rows are neighbours, or else its steps, is a constant where
- * this is inlined, as are the others. */
+/** So many steps of it; what is not a variable is a constant where this is inlined. */
 VECTOR_INLINE void add_steps(const struct weir__panel *panel, const float **base, const float **b,
                              vregister *sum, const int steps, const int rows, const int columns,
-                             const bool adjacent) {
+                             const enum tile_kind kind) {
+    if (kind == PACKED) {
+        V_UNROLL
+        for (int i = 0; i < steps; i++)
+            add_step(base, TILE_ROWS, 1, i * TILE_ROWS, *b + i * WEIR__TILE_COLUMNS, sum, rows,
+                     columns, FOLDED_PACKED);
+        base[0] += steps * TILE_ROWS;
+        *b += steps * WEIR__TILE_COLUMNS;
+        return;
+    }
+    const bool adjacent = kind == ADJACENT;
     const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = adjacent ? panel->a_step : 1;
     const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
     V_UNROLL
     for (int i = 0; i < steps; i++) {
-        add_step(base, per_base, a_row, adjacent ? 0 : i, *b, sum, rows, columns);
+        add_step(base, per_base, a_row, adjacent ? 0 : i, *b, sum, rows, columns,
+                 adjacent ? 0 : FOLDED);
         *b += panel->b_row;
         if (adjacent) base[0] += a_step;
     }
@@ -163,24 +180,24 @@ VECTOR_INLINE void add_steps(const struct weir__panel *panel, const float **base
 /** The steps of one line. */
 VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, const float *b,
                             vregister *sum, const int rows, const int columns,
-                            const bool adjacent) {
-    const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
+                            const enum tile_kind kind) {
+    const int per_base = kind == APART ? ROWS_PER_BASE : TILE_ROWS;
     const int at_once = rows == TILE_ROWS ? STEPS_AT_ONCE : 1;
     const int64_t next = panel->next;
     const float *base[BASES];
     int64_t left = panel->depth;
     V_UNROLL
     for (int i = 0; i * per_base < rows; i++)
-        base[i] = a + i * per_base * (adjacent ? 1 : panel->a_row);
+        base[i] = a + i * per_base * (kind == APART ? panel->a_row : 1);
     V_ROLLED
     for (; left >= at_once; left -= at_once) {
         for (int i = 0; i < at_once && next != 0; i++)
             __builtin_prefetch(b + i * panel->b_row + next);
-        add_steps(panel, base, &b, sum, at_once, rows, columns, adjacent);
+        add_steps(panel, base, &b, sum, at_once, rows, columns, kind);
     }
     V_ROLLED
     for (; at_once > 1 && left > 0; left--)
-        add_steps(panel, base, &b, sum, 1, rows, columns, adjacent);
+        add_steps(panel, base, &b, sum, 1, rows, columns, kind);
 }
 
 /** What a tile of c is read for comes near while the loop runs: for its end where the sum is added
@@ -195,19 +212,20 @@ VECTOR_INLINE void bring_near(const struct weir__panel *panel, const struct tile
 
 /** One tile, all columns of it there. */
 VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
-                        const int rows, const int columns, const bool adjacent) {
+                        const int rows, const int columns, const enum tile_kind kind) {
     assert(rows >= 1 && rows <= TILE_ROWS && columns <= WEIR__TILE_COLUMNS);
     const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
     const struct weir__panel_again lines = panel->lines, planes = panel->planes;
     const int64_t c_row = place->c_row;
     float *c = place->c;
-    const float *begin = place->begin != NULL ? place->begin : c;
-    const int64_t begin_row = place->begin != NULL ? 0 : c_row;
+    const bool begins = place->begin != NULL;
+    const float *begin = begins ? place->begin : c;
+    const int64_t begin_row = begins ? panel->begin_row : c_row;
     vregister sum[TILE_ROWS * TILE_REGISTERS];
     V_UNROLL
     for (int s = 0; s < rows * registers; s++) {
         const float *from = begin + s / registers * begin_row + s % registers * REGISTER_LANES;
-        sum[s] = panel->mode == WEIR__PANEL_CHAIN ? load(from, columns) : (vregister){0};
+        sum[s] = begins || panel->mode == WEIR__PANEL_CHAIN ? load(from, columns) : (vregister){0};
     }
     bring_near(panel, place, rows);
     const float *a_plane = place->a, *b_plane = place->b;
@@ -218,7 +236,7 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
         line = lines.times;
         V_ROLLED
         do {
-            add_line(panel, a, b, sum, rows, columns, adjacent);
+            add_line(panel, a, b, sum, rows, columns, kind);
             a += lines.a;
             b += lines.b;
         } while (--line > 0);
@@ -236,12 +254,12 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
 /** Some rows: a tile's, or half of those that fill no tile or no two, for a tile of a row or two
  * waits for its own multiply-adds. Returns how many it took. */
 VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_place *place,
-                           int64_t rows, const int columns, const bool adjacent) {
+                           int64_t rows, const int columns, const enum tile_kind kind) {
     const bool odd = rows > 6 && rows % 2 != 0;
     bool halves = rows < TILE_ROWS ? odd : rows > TILE_ROWS && rows < 2 * TILE_ROWS;
     int64_t take = halves ? (rows + 1) / 2 : rows;
 #define V_TAKE(n)                                                                                  \
-    if (TILE_ROWS >= (n) && take >= (n)) return tile(panel, place, n, columns, adjacent), n
+    if (TILE_ROWS >= (n) && take >= (n)) return tile(panel, place, n, columns, kind), n
     V_TAKE(12);
     V_TAKE(10);
     V_TAKE(8);
@@ -251,16 +269,17 @@ VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_pl
     V_TAKE(3);
     V_TAKE(2);
 #undef V_TAKE
-    return tile(panel, place, 1, columns, adjacent), 1;
+    return tile(panel, place, 1, columns, kind), 1;
 }
 
 /** All rows of one tile's columns. */
 VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place place,
-                          const int columns, const bool adjacent) {
+                          const int columns, const enum tile_kind kind) {
     for (int64_t row = 0; row < panel->rows;) {
-        int64_t taken = step(panel, &place, panel->rows - row, columns, adjacent);
+        int64_t taken = step(panel, &place, panel->rows - row, columns, kind);
         place.a += taken * panel->a_row;
         place.c += taken * place.c_row;
+        if (place.begin != NULL) place.begin += taken * panel->begin_row;
         row += taken;
     }
 }
@@ -268,39 +287,41 @@ VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place pla
 /** The same for a width of a tile. */
 static void whole_column(const struct weir__panel *panel, const struct tile_place *place,
                          int64_t columns) {
-    bool adjacent = panel->a_row == 1;
+    bool adjacent = panel->a_row == 1, packed = adjacent && panel->a_step == TILE_ROWS;
     assert(columns == VECTOR_F32(panel_width)(columns));
     if (columns == 8 && adjacent)
-        column(panel, *place, 8, true);
+        column(panel, *place, 8, ADJACENT);
     else if (columns == 8)
-        column(panel, *place, 8, false);
+        column(panel, *place, 8, APART);
     else if (columns == 16 && adjacent)
-        column(panel, *place, 16, true);
+        column(panel, *place, 16, ADJACENT);
     else if (columns == 16)
-        column(panel, *place, 16, false);
+        column(panel, *place, 16, APART);
+    else if (packed && panel->b_row == WEIR__TILE_COLUMNS)
+        column(panel, *place, WEIR__TILE_COLUMNS, PACKED);
     else if (adjacent)
-        column(panel, *place, WEIR__TILE_COLUMNS, true);
+        column(panel, *place, WEIR__TILE_COLUMNS, ADJACENT);
     else
-        column(panel, *place, WEIR__TILE_COLUMNS, false);
+        column(panel, *place, WEIR__TILE_COLUMNS, APART);
 }
 
 /** The last columns, which do not fill a tile: rows by way of a whole one. */
 static void part_column(const struct weir__panel *panel, int64_t j, int64_t columns) {
     assert(columns > 0 && columns < WEIR__TILE_COLUMNS);
-    float c[TILE_ROWS * WEIR__TILE_COLUMNS] = {0}, begin[WEIR__TILE_COLUMNS] = {0};
+    float c[TILE_ROWS * WEIR__TILE_COLUMNS] = {0}, begin[TILE_ROWS * WEIR__TILE_COLUMNS] = {0};
     const size_t bytes = (size_t)columns * sizeof *c;
-    const bool begins = panel->begin != NULL;
-    const struct tile_place place = {panel->a, panel->b + j, c, WEIR__TILE_COLUMNS,
-                                     begins ? begin : NULL};
-    if (begins) memcpy(begin, panel->begin + j, bytes);
     for (int64_t row = 0; row < panel->rows; row += TILE_ROWS) {
         struct weir__panel part = *panel;
         part.rows = panel->rows - row < TILE_ROWS ? panel->rows - row : TILE_ROWS;
-        struct tile_place at = place;
-        at.a += row * panel->a_row;
+        part.begin_row = WEIR__TILE_COLUMNS;
+        const struct tile_place at = {panel->a + row * panel->a_row, panel->b + j, c,
+                                      WEIR__TILE_COLUMNS, panel->begin != NULL ? begin : NULL};
         float *to = panel->c + row * panel->c_row + j;
-        for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET && !begins; r++)
+        for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
+        for (int64_t r = 0; r < part.rows && panel->begin != NULL; r++)
+            memcpy(begin + r * WEIR__TILE_COLUMNS,
+                   panel->begin + (row + r) * panel->begin_row + j, bytes);
         whole_column(&part, &at, VECTOR_F32(panel_width)(columns));
         for (int64_t r = 0; r < part.rows; r++)
             memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
