@@ -12,21 +12,24 @@
 #include <assert.h>
 
 #if defined(__AVX512F__)
-enum { REGISTER_LANES = 16, TILE_ROWS = 12, FOLDED = 1, FOLDED_PACKED = 2 };
+enum { REGISTER_LANES = 16, TILE_ROWS = 12, FOLDED = 2 };
 typedef float vregister __attribute__((vector_size(64)));
 #elif defined(__AVX__)
-enum { REGISTER_LANES = 8, TILE_ROWS = 6, FOLDED = 0, FOLDED_PACKED = 0 };
+enum { REGISTER_LANES = 8, TILE_ROWS = 6, FOLDED = 0 };
 typedef float vregister __attribute__((vector_size(32)));
 #else
-enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS, FOLDED = 0, FOLDED_PACKED = 0 };
+enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS, FOLDED = 0 };
 typedef float vregister __attribute__((vector_size(16)));
 #endif
 enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
 
-/* Rows of a that are not neighbours: an address may be a register and once or twice another, so
- * every third row has a pointer that steps. Left to itself the compiler steps one pointer from row
- * to row, a chain of additions that takes as long as the multiply-adds. */
-enum { ROWS_PER_BASE = 3, BASES = (TILE_ROWS + ROWS_PER_BASE - 1) / ROWS_PER_BASE };
+/* Of every three of a tile's rows, two are multiplied from memory where a level's instructions do
+ * that: what a product decodes beside its multiply-adds is least then, and the rest of the loads go
+ * unnoticed. One such instruction is decoded as one if its address is a register and a constant; a
+ * load by itself may have two registers. So of rows that are not neighbours as many have pointers
+ * that step, at least one of three. Left to itself the compiler steps one from row to row, a chain
+ * of additions that takes as long as the multiply-adds. */
+enum { GROUP = 3, STEPPED = FOLDED > 0 ? FOLDED : 1, BASES = TILE_ROWS / GROUP * STEPPED + STEPPED };
 
 /** Steps of a whole tile at a time: little is decoded beside multiply-adds then, which a neighbour
  * on the core's other thread takes its share of. */
@@ -57,8 +60,7 @@ VECTOR_INLINE vregister multiply_add(vregister a, vregister b, vregister c) {
 #endif
 }
 
-/** The same with a number in memory. Where a level FOLDS, one instruction does both, which is
- * decoded as one if the address is a register and a constant. */
+/** The same with a number in memory. */
 VECTOR_INLINE vregister multiply_add_from(const float *a, vregister b, vregister c) {
 #if defined(WEIR_PAIRS)
     V_BROADCAST_IN("vdpbf16ps", c, a, b);
@@ -114,26 +116,40 @@ struct tile_place {
 
 /** How a tile finds its numbers; a constant where it is passed. */
 enum tile_kind {
-    APART,    /**< a's steps are neighbours, rows lie a_row apart */
-    ADJACENT, /**< a's rows are neighbours, steps lie a_step apart */
-    PACKED    /**< so are steps, of whole tiles, and b's of its: all distances are constants */
+    ANY,      /**< a's steps are neighbours, its rows and b's lie anyhow */
+    ROWS,     /**< the same, and b's rows are a tile's */
+    ADJACENT, /**< a's rows are neighbours, its steps and b's rows lie anyhow */
+    TILES     /**< a's rows and steps are a tile's, and so are b's rows: all distances are known */
 };
 
-/** One step of the depth, for a tile's sums: a's numbers are `a_row` apart, so many rows from each
- * base, and `at` behind it. */
-VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_t a_row,
-                            const int at, const float *b, vregister *sum, const int rows,
-                            const int columns, const int folded_rows) {
+/** Pointers for so many rows. */
+VECTOR_INLINE int bases_of(const int rows) {
+    const int rest = rows % GROUP;
+    return rows / GROUP * STEPPED + (rest < STEPPED ? rest : STEPPED);
+}
+
+/** A tile's row of a, at a step. */
+VECTOR_INLINE const float *number_of(const float *const *base, const int row, int64_t a_row,
+                                     const enum tile_kind kind) {
+    if (kind == ADJACENT || kind == TILES) return base[0] + row;
+    const int in_group = row % GROUP, own = in_group < STEPPED ? in_group : STEPPED - 1;
+    return base[row / GROUP * STEPPED + own] + (in_group - own) * a_row;
+}
+
+/** One step of the depth, for a tile's sums: a's numbers lie `at` behind their bases. */
+VECTOR_INLINE void add_step(const float *const *base, int64_t a_row, const int at, const float *b,
+                            vregister *sum, const int rows, const int columns,
+                            const enum tile_kind kind) {
     const int registers = columns < REGISTER_LANES ? 1 : columns / REGISTER_LANES;
     vregister row[TILE_REGISTERS];
     V_UNROLL
     for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES, columns);
     V_UNROLL
     for (int r = 0; r < rows; r++) {
-        const float *from = base[r / per_base] + r % per_base * a_row + at;
-        const bool folded = r % ROWS_PER_BASE < folded_rows;
+        const float *from = number_of(base, r, a_row, kind) + at;
+        const bool folded = kind != ADJACENT && columns >= REGISTER_LANES && r % GROUP < FOLDED;
         vregister number = {0};
-        if (!folded || columns < REGISTER_LANES) V_BROADCAST(number, from);
+        if (!folded) V_BROADCAST(number, from);
         V_UNROLL
         for (int v = 0; v < registers; v++) {
             vregister *to = &sum[r * registers + v];
@@ -151,28 +167,18 @@ VECTOR_INLINE void add_step(const float *const *base, const int per_base, int64_
 VECTOR_INLINE void add_steps(const struct weir__panel *panel, const float **base, const float **b,
                              vregister *sum, const int steps, const int rows, const int columns,
                              const enum tile_kind kind) {
-    if (kind == PACKED) {
-        V_UNROLL
-        for (int i = 0; i < steps; i++)
-            add_step(base, TILE_ROWS, 1, i * TILE_ROWS, *b + i * WEIR__TILE_COLUMNS, sum, rows,
-                     columns, FOLDED_PACKED);
-        base[0] += steps * TILE_ROWS;
-        *b += steps * WEIR__TILE_COLUMNS;
-        return;
-    }
-    const bool adjacent = kind == ADJACENT;
-    const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = adjacent ? panel->a_step : 1;
-    const int per_base = adjacent ? TILE_ROWS : ROWS_PER_BASE;
+    const bool tiles = kind == TILES, adjacent = kind == ADJACENT;
+    const int64_t b_row = tiles || kind == ROWS ? WEIR__TILE_COLUMNS : panel->b_row;
+    const int a_step = tiles ? TILE_ROWS : 1;
     V_UNROLL
     for (int i = 0; i < steps; i++) {
-        add_step(base, per_base, a_row, adjacent ? 0 : i, *b, sum, rows, columns,
-                 adjacent ? 0 : FOLDED);
-        *b += panel->b_row;
-        if (adjacent) base[0] += a_step;
+        add_step(base, panel->a_row, adjacent ? 0 : i * a_step, *b, sum, rows, columns, kind);
+        *b += b_row;
+        if (adjacent) base[0] += panel->a_step;
     }
     V_UNROLL
-    for (int i = 0; i * per_base < rows && !adjacent; i++) {
-        base[i] += steps;
+    for (int i = 0; i < (tiles ? 1 : bases_of(rows)) && !adjacent; i++) {
+        base[i] += steps * a_step;
         V_OPAQUE(base[i]);
     }
 }
@@ -181,14 +187,13 @@ VECTOR_INLINE void add_steps(const struct weir__panel *panel, const float **base
 VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, const float *b,
                             vregister *sum, const int rows, const int columns,
                             const enum tile_kind kind) {
-    const int per_base = kind == APART ? ROWS_PER_BASE : TILE_ROWS;
     const int at_once = rows == TILE_ROWS ? STEPS_AT_ONCE : 1;
     const int64_t next = panel->next;
     const float *base[BASES];
     int64_t left = panel->depth;
     V_UNROLL
-    for (int i = 0; i * per_base < rows; i++)
-        base[i] = a + i * per_base * (kind == APART ? panel->a_row : 1);
+    for (int i = 0; i < bases_of(rows); i++)
+        base[i] = a + (i / STEPPED * GROUP + i % STEPPED) * panel->a_row;
     V_ROLLED
     for (; left >= at_once; left -= at_once) {
         for (int i = 0; i < at_once && next != 0; i++)
@@ -287,22 +292,25 @@ VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place pla
 /** The same for a width of a tile. */
 static void whole_column(const struct weir__panel *panel, const struct tile_place *place,
                          int64_t columns) {
-    bool adjacent = panel->a_row == 1, packed = adjacent && panel->a_step == TILE_ROWS;
+    const bool adjacent = panel->a_row == 1, tiles = adjacent && panel->a_step == TILE_ROWS;
+    const bool packed = panel->b_row == WEIR__TILE_COLUMNS;
     assert(columns == VECTOR_F32(panel_width)(columns));
-    if (columns == 8 && adjacent)
-        column(panel, *place, 8, ADJACENT);
-    else if (columns == 8)
-        column(panel, *place, 8, APART);
+    if (columns == WEIR__TILE_COLUMNS && packed && tiles)
+        column(panel, *place, WEIR__TILE_COLUMNS, TILES);
+    else if (columns == WEIR__TILE_COLUMNS && adjacent)
+        column(panel, *place, WEIR__TILE_COLUMNS, ADJACENT);
+    else if (columns == WEIR__TILE_COLUMNS && packed)
+        column(panel, *place, WEIR__TILE_COLUMNS, ROWS);
+    else if (columns == WEIR__TILE_COLUMNS)
+        column(panel, *place, WEIR__TILE_COLUMNS, ANY);
     else if (columns == 16 && adjacent)
         column(panel, *place, 16, ADJACENT);
     else if (columns == 16)
-        column(panel, *place, 16, APART);
-    else if (packed && panel->b_row == WEIR__TILE_COLUMNS)
-        column(panel, *place, WEIR__TILE_COLUMNS, PACKED);
+        column(panel, *place, 16, ANY);
     else if (adjacent)
-        column(panel, *place, WEIR__TILE_COLUMNS, ADJACENT);
+        column(panel, *place, 8, ADJACENT);
     else
-        column(panel, *place, WEIR__TILE_COLUMNS, APART);
+        column(panel, *place, 8, ANY);
 }
 
 /** The last columns, which do not fill a tile: rows by way of a whole one. */
