@@ -4,8 +4,9 @@
  * GotoBLAS does: 256 steps of the depth at a time, the right-hand matrix's columns are packed as
  * panels one tile wide, which the second cache holds, and a strip of the left-hand matrix's rows
  * goes over them, so that each panel stays in the first cache while it does. The left-hand matrix
- * is read where it lies, which is faster than packing it unless its distances fall on few sets of
- * the cache.
+ * is read where it lies; packing it would take as long as it saves. But weights' gradients read a
+ * column of it, whose distances fall on few sets of the cache, or few pages: with AVX-512 theirs is
+ * packed always, with AVX2 where it must be.
  *
  * On one core this is within 5% of oneDNN's matmul with AVX-512 and at 90-98% of the roof with AVX2
  * (oneDNN 2.x has only its gemm there, which allocates while it runs), at every shape of a GPT. So

@@ -147,7 +147,7 @@ VECTOR_INLINE void add_step(const float *const *base, int64_t a_row, const int a
     V_UNROLL
     for (int r = 0; r < rows; r++) {
         const float *from = number_of(base, r, a_row, kind) + at;
-        const bool folded = kind != ADJACENT && columns >= REGISTER_LANES && r % GROUP < FOLDED;
+        const bool folded = columns >= REGISTER_LANES && r % GROUP < FOLDED;
         vregister number = {0};
         if (!folded) V_BROADCAST(number, from);
         V_UNROLL
@@ -175,6 +175,7 @@ VECTOR_INLINE void add_steps(const struct weir__panel *panel, const float **base
         add_step(base, panel->a_row, adjacent ? 0 : i * a_step, *b, sum, rows, columns, kind);
         *b += b_row;
         if (adjacent) base[0] += panel->a_step;
+        if (adjacent && FOLDED > 0) V_OPAQUE(base[0]);
     }
     V_UNROLL
     for (int i = 0; i < (tiles ? 1 : bases_of(rows)) && !adjacent; i++) {
