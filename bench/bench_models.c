@@ -399,6 +399,7 @@ static void run_level(struct bench *bench, int model, const char *level, const c
     else
         train(bench, contest, model);
     training_job_clean_up(&contest->job);
+    bench_save(bench);
 }
 
 static void run_model(struct bench *bench, int model) {

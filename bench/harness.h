@@ -211,6 +211,9 @@ void bench_print_results(const struct bench *bench, uint32_t first);
 /** Writes context, results and answers where options.json says; a file appears whole or not at
  * all. (json.c) */
 void bench_write_json(const struct bench *bench);
+/** The same where that is a file, between parts of a run: one that is stopped keeps what it has.
+ * (json.c) */
+void bench_save(const struct bench *bench);
 /** The commit of the working folder, or outside of one what this was built from. Returns `text`.
  * (json.c) */
 const char *bench_commit(char text[64]);

@@ -256,3 +256,8 @@ void bench_write_json(const struct bench *bench) {
     }
     json_decref(root);
 }
+
+void bench_save(const struct bench *bench) {
+    bool file = bench->options.json != NULL && strcmp(bench->options.json, "-") != 0;
+    if (file) bench_write_json(bench);
+}

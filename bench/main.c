@@ -225,6 +225,7 @@ static void run_topic(struct bench *bench, const struct topic *topic) {
     fflush(bench->text);
     topic->run(bench);
     if (bench->gpu == NULL || !bench->gpu->fake) bench_print_results(bench, first);
+    bench_save(bench);
 }
 
 /* Before anything takes time: without a GPU this ends the program. */

@@ -8,9 +8,8 @@
 #include <assert.h>
 
 /** Distances in numbers, multiples of this, that fall on few sets of the first cache: a line must
- * stay there for each tile that takes some of it, and one of few rows takes less. Any, with
- * AVX-512: what finds a tile's numbers is decoded beside its multiply-adds, and a packed strip's lie
- * at constants. */
+ * stay there for each tile that takes some of it. Any, with AVX-512: what finds a tile's numbers is
+ * decoded beside its multiply-adds, and a packed strip's lie at constants. */
 enum { BAD_STEP = WEIR__TILE_ROWS < 12 ? 128 : 1 };
 /** At most so many rows are one pass over the right-hand matrix. */
 enum { FEW_ROWS = 8 };

@@ -24,15 +24,15 @@ typedef float vregister __attribute__((vector_size(16)));
 enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
 
 /* Of every three of a tile's rows, two are multiplied from memory where a level's instructions do
- * that: what a product decodes beside its multiply-adds is least then, and the rest of the loads go
- * unnoticed. One such instruction is decoded as one if its address is a register and a constant; a
- * load by itself may have two registers. So of rows that are not neighbours as many have pointers
- * that step, at least one of three. Left to itself the compiler steps one from row to row, a chain
- * of additions that takes as long as the multiply-adds. */
+ * that: least is decoded then beside multiply-adds, which a neighbour on the core's other thread
+ * takes its share of (with all three, loads are in each other's way). Such an instruction is
+ * decoded as one if its address is a register and a constant; a load by itself may have two
+ * registers. So of rows that are not neighbours as many have pointers that step, at least one of
+ * three. Left to itself the compiler steps one from row to row, a chain of additions that takes as
+ * long as the multiply-adds. */
 enum { GROUP = 3, STEPPED = FOLDED > 0 ? FOLDED : 1, BASES = TILE_ROWS / GROUP * STEPPED + STEPPED };
 
-/** Steps of a whole tile at a time: little is decoded beside multiply-adds then, which a neighbour
- * on the core's other thread takes its share of. */
+/** Steps of a whole tile at a time, for the same reason. */
 enum { STEPS_AT_ONCE = 4 };
 
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
