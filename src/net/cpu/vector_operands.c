@@ -75,10 +75,13 @@ VECTOR_INLINE void widen(float *to, const number *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] = v_load_one(from + i);
 }
 
-/** to[tile][k][row of the tile] from a[k * a_step + row]. */
+/** to[tile][k][row of the tile] from a[k * a_step + row]: a's steps are too far apart for the
+ * processor to foresee them. */
 static void pack_adjacent(float *to, const number *a, int64_t a_step, int64_t rows, int64_t depth) {
+    enum { STEPS_AHEAD = 12, LINE = 64 / sizeof *a };
     for (int64_t k = 0; k < depth; k++, a += a_step, to += WEIR__TILE_ROWS) {
         int64_t row = 0;
+        for (int64_t i = 0; i < rows; i += LINE) __builtin_prefetch(a + STEPS_AHEAD * a_step + i);
         for (; row + WEIR__TILE_ROWS <= rows; row += WEIR__TILE_ROWS) {
             float tile[WEIR__TILE_ROWS]; /* which is neither of both */
             widen(tile, a + row, WEIR__TILE_ROWS);

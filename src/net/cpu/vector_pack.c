@@ -33,10 +33,12 @@ void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const number *from, int6
 
 void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const number *from,
                         int64_t from_row, int64_t columns, int64_t depth, float scale) {
+    enum { ROWS_AHEAD = 12 };
     assert(to_columns % LANES == 0 && columns <= to_columns);
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < to_columns; j += LANES) {
             const number *source = from + k * from_row + j;
+            __builtin_prefetch(source + ROWS_AHEAD * from_row);
             vfloat v =
                 columns - j >= LANES ? v_load(source) : v_load_some(source, clip(columns - j));
             v_store(to + k * to_row + j, v * scale);

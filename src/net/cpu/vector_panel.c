@@ -30,7 +30,8 @@ enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
  * registers. So of rows that are not neighbours as many have pointers that step, at least one of
  * three. Left to itself the compiler steps one from row to row, a chain of additions that takes as
  * long as the multiply-adds. */
-enum { GROUP = 3, STEPPED = FOLDED > 0 ? FOLDED : 1, BASES = TILE_ROWS / GROUP * STEPPED + STEPPED };
+enum { GROUP = 3, STEPPED = FOLDED > 0 ? FOLDED : 1 };
+enum { BASES = TILE_ROWS / GROUP * STEPPED + STEPPED };
 
 /** Steps of a whole tile at a time, for the same reason. */
 enum { STEPS_AT_ONCE = 4 };
@@ -209,11 +210,13 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
 /** What a tile of c is read for comes near while the loop runs: for its end where the sum is added
  * to it, else, for its beginning, where the next one down is. */
 VECTOR_INLINE void bring_near(const struct weir__panel *panel, const struct tile_place *place,
-                              const int rows) {
+                              const int rows, const int columns) {
+    enum { LINE = 64 / sizeof(float) };
     bool added = panel->mode == WEIR__PANEL_CHAIN && place->begin == NULL;
     const float *c = place->c + (added ? rows * place->c_row : 0);
     V_UNROLL
-    for (int r = 0; r < rows; r++) __builtin_prefetch(c + r * place->c_row, 1, 3);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < columns; j += LINE) __builtin_prefetch(c + r * place->c_row + j, 1, 3);
 }
 
 /** One tile, all columns of it there. */
@@ -233,7 +236,7 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
         const float *from = begin + s / registers * begin_row + s % registers * REGISTER_LANES;
         sum[s] = begins || panel->mode == WEIR__PANEL_CHAIN ? load(from, columns) : (vregister){0};
     }
-    bring_near(panel, place, rows);
+    bring_near(panel, place, rows, columns);
     const float *a_plane = place->a, *b_plane = place->b;
     int64_t plane = planes.times, line;
     V_ROLLED
