@@ -251,6 +251,7 @@ static int deliver(struct planner *planner, struct weir__program *program, struc
     if (root != NULL) call->in[0] = planner->homes[root->id];
     call->out[0] = slot;
     call->to_output = slot.base == WEIR__BASE_OUTPUT;
+    call->delivers = true;
     return WEIR_OK;
 }
 

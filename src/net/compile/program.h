@@ -108,6 +108,7 @@ struct weir__planned_call {
     uint32_t layer;
     uint8_t in_count, out_count;
     bool to_output; /**< only the stage's output needs it, which may not be asked for */
+    bool delivers;  /**< copies what another call made, or zeros: is of no node of the graph */
     struct weir__location *in, *out;
     struct weir__location workspace;
     int64_t units;                /**< that a team may share (enum weir__cut); 0: it may not */
