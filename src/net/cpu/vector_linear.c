@@ -4,9 +4,9 @@
  * GotoBLAS does: 256 steps of the depth at a time, the right-hand matrix's columns are packed as
  * panels one tile wide, which the second cache holds, and a strip of the left-hand matrix's rows
  * goes over them, so that each panel stays in the first cache while it does. The left-hand matrix
- * is read where it lies; packing it would take as long as it saves. But weights' gradients read a
- * column of it, whose distances fall on few sets of the cache, or few pages: with AVX-512 theirs is
- * packed always, with AVX2 where it must be.
+ * is read where it lies: with AVX-512 packing it took as long as it saved. But weights' gradients
+ * read a column of it, whose distances fall on few sets of the cache, or few pages: theirs is
+ * packed always with AVX-512, and with AVX2 where it must be.
  *
  * On one core this is within 5% of oneDNN's matmul with AVX-512 and at 90-98% of the roof with AVX2
  * (oneDNN 2.x has only its gemm there, which allocates while it runs), at every shape of a GPT. So
@@ -232,6 +232,7 @@ static void multiply_block(const struct weir__matrix_product *product,
                            const struct product_block *block, const struct product_areas *areas) {
     const bool summing = needs_sums(product), adds = product->mode == WEIR__PANEL_ADD;
     float bias[BLOCK_COLUMNS];
+    assert(!(adds && narrows(product)));
     struct weir__panel panel = {.mode = product->mode};
     if (summing && adds) panel.mode = WEIR__PANEL_SET;
     if (product->bias != NULL) {

@@ -46,6 +46,8 @@ out:
 int weir__program_look(const struct weir__program_run *run,
                        const struct weir__planned_call *planned) {
     if (planned->delivers) return WEIR_OK; /* what has been looked at */
+    assert(planned->node >= run->look->nodes &&
+           planned->node < run->look->nodes + run->look->graph->node_count);
     const struct weir__node *node = run->look->graph->nodes[planned->node - run->look->nodes];
     struct weir_stream *stream = run->call.stream;
     bool finite = true;
