@@ -37,6 +37,10 @@
  * - linear: x (M, in), weight ((out, in), or (in, out) if weight_in_out; stored), bias (out)?
  *   -> y (M, out)
  * - linear_grad_input: dy (M, out), weight (stored) -> dx (M, in)
+ * - linear_add: x (M, in), weight (as linear's; stored), addend (M, out), bias (out)? -> y (M, out)
+ *   = addend + linear; in the addend's place ok. linear_grad_input_add: dy (M, out), weight
+ *   (stored), addend (M, in) -> dx (M, in) = addend + linear_grad_input; in the addend's place ok.
+ *   The same bits as their parts, the product being made first
  * - linear_grad_weight: x (M, in), dy (M, out) -> dweight acc
  * - bias_grad: dy (M, out) -> dbias (out) acc
  * - embedding: index (M) i64, table (V, C; stored) -> y (M, C). WEIR_ERR_ARGUMENT for an index
@@ -219,6 +223,8 @@
 #define WEIR__OP_MAP(X)                                                                            \
     X(linear)                                                                                      \
     X(linear_grad_input)                                                                           \
+    X(linear_add)                                                                                  \
+    X(linear_grad_input_add)                                                                       \
     X(linear_grad_weight)                                                                          \
     X(bias_grad)                                                                                   \
     X(embedding)                                                                                   \

@@ -65,7 +65,9 @@ static double window_length(const struct weir__op_shape *shape) {
 /** Numbers in the longest sum that an op makes in its dtype. */
 static double sum_length(const struct weir__op_shape *shape) {
     switch (shape->op) {
-    case WEIR__OP_linear: return (double)shape->in;
+    case WEIR__OP_linear:
+    case WEIR__OP_linear_add: return (double)shape->in;
+    case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_linear_grad_input: return (double)shape->out;
     case WEIR__OP_linear_cross_entropy: return (double)(shape->in + shape->out);
     case WEIR__OP_linear_cross_entropy_grad: /* of logits, and over them or over tokens */
@@ -126,7 +128,9 @@ static double least_magnitude(const struct kernel_case *test) {
     /* Shares have errors of logits, which are up to some weight * query's length, 2 root width. */
     case WEIR__OP_residual_mix_grad: return 2 * sum_length(&test->shape) * largest_rstd(test);
     case WEIR__OP_linear:
+    case WEIR__OP_linear_add:
     case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_linear_grad_weight:
     case WEIR__OP_linear_cross_entropy_grad:
     case WEIR__OP_bias_grad:

@@ -229,6 +229,8 @@ static void choose_sizes(struct weir__op_shape *shape) {
     switch (shape->op) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_add:
+    case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_bias_grad:
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_input:

@@ -142,6 +142,24 @@ static void batch_act_sums(struct chain *chain, struct kernel_results *wanted) {
     wanted->out[2] = sums[1];
 }
 
+static void product_add(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape, out = shape;
+    double *const *in = chain->fused->in; /* x, weight, addend, bias */
+    const double *product[] = {in[0], in[1], in[3]};
+    out.width = shape.out;
+    const double *terms[] = {in[2], run_part(chain, WEIR__OP_linear, shape, product, 3)[0]};
+    wanted->out[0] = run_part(chain, WEIR__OP_add, flat(out), terms, 2)[0];
+}
+
+static void product_grad_add(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape, in_shape = shape;
+    double *const *in = chain->fused->in; /* dy, weight, addend */
+    in_shape.width = shape.in;
+    const double *terms[] = {in[2], run_part(chain, WEIR__OP_linear_grad_input, shape,
+                                             (const double *const *)in, 2)[0]};
+    wanted->out[0] = run_part(chain, WEIR__OP_add, flat(in_shape), terms, 2)[0];
+}
+
 static void head(struct chain *chain, struct kernel_results *wanted) {
     struct weir__op_shape shape = chain->fused->shape;
     double *const *in = chain->fused->in; /* x, weight, target, bias */
@@ -246,6 +264,14 @@ static void check_levels(enum weir__op_code op, parts_fn *run_parts) {
     for (size_t b = 0; b < WEIR__COUNT_OF(levels); b++) check_backend(op, run_parts, levels[b]);
 }
 
+static void test_linear_add_has_its_parts_bits(void) {
+    check_levels(WEIR__OP_linear_add, product_add);
+}
+
+static void test_linear_grad_input_add_has_its_parts_bits(void) {
+    check_levels(WEIR__OP_linear_grad_input_add, product_grad_add);
+}
+
 static void test_linear_cross_entropy_has_its_parts_bits(void) {
     check_levels(WEIR__OP_linear_cross_entropy, head);
 }
@@ -261,5 +287,6 @@ WEIR_TEST_SUITE(kernels_fused, TEST(dropout_add_has_its_parts_bits_on_cpus),
                 TEST(add_layer_norm_grad_input_has_its_parts_bits),
                 TEST(batch_norm_act_has_its_parts_bits),
                 TEST(batch_norm_act_sums_has_its_parts_bits),
+                TEST(linear_add_has_its_parts_bits), TEST(linear_grad_input_add_has_its_parts_bits),
                 TEST(linear_cross_entropy_has_its_parts_bits),
                 TEST(linear_cross_entropy_grad_has_its_parts_bits))

@@ -71,7 +71,8 @@ struct rounder {
 };
 
 static bool takes_weights(enum weir__op_code op) {
-    return op == WEIR__OP_linear || op == WEIR__OP_linear_grad_input || op == WEIR__OP_conv2d ||
+    return op == WEIR__OP_linear || op == WEIR__OP_linear_grad_input || op == WEIR__OP_linear_add ||
+           op == WEIR__OP_linear_grad_input_add || op == WEIR__OP_conv2d ||
            op == WEIR__OP_conv2d_grad_input;
 }
 
@@ -205,8 +206,9 @@ static int run_rounded(const struct weir__op_call *call) {
     for (uint32_t k = 0; k < node->in_count; k++) in[k] = call->in[k];
     if (takes_weights(node->op)) in[1] = weights = rounded_weights(rounder, 1, call->in[1]);
     /* A product's bias is cast with its weights; a convolution's is added in F32. */
-    if (node->op == WEIR__OP_linear && call->shape->has_bias)
-        in[2] = bias = rounded_weights(rounder, 2, call->in[2]);
+    const uint32_t at = node->op == WEIR__OP_linear ? 2 : 3;
+    if ((at == 2 || node->op == WEIR__OP_linear_add) && call->shape->has_bias)
+        in[at] = bias = rounded_weights(rounder, at, call->in[at]);
     own.in = in;
     int status = run_within(rounder, &own);
     for (uint32_t k = 0; status == WEIR_OK && k < node->out_count; k++)

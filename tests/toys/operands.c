@@ -76,6 +76,12 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_linear] = {{REAL(n.in), PACKED(n.weight), PACKED(bias)}, {REAL(n.out)}, false},
         [WEIR__OP_linear_grad_input] = {{REAL(n.out), PACKED(n.weight)}, {REAL(n.in)}, false},
+        [WEIR__OP_linear_add] = {{REAL(n.in), PACKED(n.weight), REAL(n.out), PACKED(bias)},
+                                 {REAL(n.out)},
+                                 false},
+        [WEIR__OP_linear_grad_input_add] = {{REAL(n.out), PACKED(n.weight), REAL(n.in)},
+                                            {REAL(n.in)},
+                                            false},
         [WEIR__OP_linear_grad_weight] = {{REAL(n.in), REAL(n.out)}, {SHARED(n.weight)}, true},
         [WEIR__OP_bias_grad] = {{REAL(n.out)}, {SHARED(shape->out)}, true},
         [WEIR__OP_embedding] = {{tokens, SHARED(n.weight)}, {REAL(n.out)}, false},

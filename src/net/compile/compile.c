@@ -208,6 +208,8 @@ static int build_stage(struct weir__network *network, uint32_t index,
     stage->graph.fuses_sums = backend != NULL && backend->fuses_sums;
     stage->graph.fuses_batch_norms =
         backend == NULL || backend->kernel(WEIR__OP_batch_norm_act, network->dtype) != NULL;
+    stage->graph.adds_to_products =
+        backend == NULL || backend->kernel(WEIR__OP_linear_add, network->dtype) != NULL;
     bool slices =
         backend == NULL || backend->kernel(WEIR__OP_linear_cross_entropy, network->dtype) != NULL;
     stage->graph.rows_max = slices ? options->rows_max : 0;

@@ -134,6 +134,29 @@ static uint32_t batch_norm_act(const struct weir__graph *graph, struct weir__nod
     return 1;
 }
 
+/** addend + product: of the same layer, the product with one reader, and with no other use of what
+ * it reads in between, whose gradient would then be summed in another order. */
+static uint32_t linear_add(const struct weir__graph *graph, struct weir__node *node) {
+    if (node->op != WEIR__OP_add || !graph->adds_to_products) return 0;
+    for (uint32_t k = 2; k-- > 0;) {
+        struct weir__node *product = sole_part(graph, node->in[k], WEIR__OP_linear);
+        if (product == NULL || product->layer != node->layer) continue;
+        if (reads_between(graph, product, node)) continue;
+        assert(node->in_count == 2 && node->in_capacity >= 4);
+        node->op = WEIR__OP_linear_add;
+        node->shape = product->shape;
+        node->shape.op = node->op;
+        node->in[2] = node->in[1 - k];
+        node->in[0] = product->in[0];
+        node->in[1] = product->in[1];
+        node->in_count = 3;
+        if (product->shape.has_bias) node->in[node->in_count++] = product->in[2];
+        product->dead = true;
+        return 1;
+    }
+    return 0;
+}
+
 /* ---- a loss with its product, for memory ---- */
 
 /** Slices are made anew for a weight that learns, which takes a product of the head more. That is
@@ -251,9 +274,10 @@ static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__nod
 
 /** Returns how many nodes it removed. */
 typedef uint32_t pattern_fn(const struct weir__graph *graph, struct weir__node *node);
-static pattern_fn *const patterns[] = {dropout_add,          norm_act,  batch_norm_act,
-                                       linear_cross_entropy, bias_gelu, bias_dropout_add,
-                                       add_layer_norm};
+static pattern_fn *const patterns[] = {dropout_add,    norm_act,
+                                       batch_norm_act, linear_add,
+                                       linear_cross_entropy, bias_gelu,
+                                       bias_dropout_add, add_layer_norm};
 
 uint32_t weir__fuse(struct weir__graph *graph) {
     uint32_t removed = 0;

@@ -7,6 +7,8 @@ static bool reads_stored(const struct weir__node *node, uint32_t operand) {
     switch (node->op) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_add:
+    case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_linear_cross_entropy:
     case WEIR__OP_embedding: return operand == 1;
     default: return false;

@@ -33,7 +33,8 @@
 enum weir__panel_mode {
     WEIR__PANEL_SET,   /**< c = sum */
     WEIR__PANEL_CHAIN, /**< the chain begins with c, or what `begin` says */
-    WEIR__PANEL_ADD    /**< c = c + sum, the sum made first; its chain may begin, too */
+    WEIR__PANEL_ADD    /**< c = c + sum, or what `add` says; the sum made first, its chain may
+                            begin, too */
 };
 
 /** The depth's steps, taken again from so many floats further on. */
@@ -54,6 +55,8 @@ struct weir__panel {
     enum weir__panel_mode mode;
     const float *begin; /**< (rows, columns): what chains begin with; NULL: with c, or 0 */
     int64_t begin_row;  /**< 0: with the same in every row */
+    const float *add;   /**< (rows, columns): what WEIR__PANEL_ADD adds to; NULL: c */
+    int64_t add_row;
     struct weir__panel_again lines, planes; /**< all lines of a plane, then the next plane's */
     int64_t next; /**< from b to the panel that is brought near meanwhile; 0: none */
 };

@@ -120,6 +120,17 @@ VECTOR_INLINE void row_narrow(number *to, const float *from, int64_t width) {
     v_store_some(to + i, v_load_some(from + i, width - i), width - i);
 }
 
+/** The same, and then to = addend + what that gave; the two may be one. */
+VECTOR_INLINE void row_narrow_add(number *to, const float *from, const number *addend,
+                                  int64_t width) {
+    for (int64_t i = 0; i < width; i += LANES) {
+        int64_t count = lanes_from(i, width);
+        number narrowed[LANES];
+        v_store(narrowed, v_load_some(from + i, count));
+        v_store_some(to + i, v_load_some(addend + i, count) + v_load(narrowed), count);
+    }
+}
+
 VECTOR_INLINE void row_widen(float *to, const number *from, int64_t width) {
     int64_t i = 0;
     for (; i + LANES <= width; i += LANES) v_store(to + i, v_load(from + i));

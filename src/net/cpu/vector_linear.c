@@ -165,6 +165,7 @@ static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, c
         tile.a += tile_step;
         tile.c += WEIR__TILE_ROWS * panel->c_row;
         if (tile.begin != NULL) tile.begin += WEIR__TILE_ROWS * panel->begin_row;
+        if (tile.add != NULL) tile.add += WEIR__TILE_ROWS * panel->add_row;
     }
 }
 
@@ -188,6 +189,7 @@ static void multiply_depth(const struct weir__matrix_product *product,
     for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS, count++) {
         panels[count] = panel;
         if (panel.begin != NULL) panels[count].begin = panel.begin + j;
+        if (panel.add != NULL) panels[count].add = panel.add + j;
         panels[count].columns = v_least(block->columns - j, WEIR__TILE_COLUMNS);
         take_panel(product, block->column + j, first, areas->panels + j * panel.depth,
                    &panels[count]);
@@ -201,6 +203,8 @@ static void multiply_depth(const struct weir__matrix_product *product,
             panel.columns = panels[i].columns;
             panel.begin = panels[i].begin;
             if (panel.begin != NULL) panel.begin += row * panel.begin_row;
+            panel.add = panels[i].add;
+            if (panel.add != NULL) panel.add += row * panel.add_row;
             panel.c = c + row * panel.c_row + i * WEIR__TILE_COLUMNS;
             multiply_strip(&panel, packed, row == 0 ? ahead_of(product, &panel) : NULL);
         }
@@ -211,9 +215,14 @@ static void multiply_depth(const struct weir__matrix_product *product,
 static void narrow_sums(const struct weir__matrix_product *product,
                         const struct product_block *block, const float *sums) {
     assert(block->row + block->rows <= product->rows);
-    for (int64_t r = 0; r < block->rows; r++, sums += block->columns)
-        row_narrow((number *)product->c + (block->row + r) * product->c_row + block->column, sums,
-                   block->columns);
+    for (int64_t r = 0; r < block->rows; r++, sums += block->columns) {
+        int64_t at = (block->row + r) * product->c_row + block->column;
+        number *c = (number *)product->c + at;
+        if (product->addend != NULL)
+            row_narrow_add(c, sums, product->addend + at, block->columns);
+        else
+            row_narrow(c, sums, block->columns);
+    }
 }
 
 /** The block's bias, rounded as weights are. */
@@ -226,33 +235,51 @@ static void round_bias(const float *bias, int64_t count, float *to) {
     }
 }
 
-/** The parts of the depth make one chain, so the bits are those of a loop over all of it. Where it
- * is added to c, its parts wait in workspace until the last one. */
+/** The block's sums while they grow: in workspace, or in c where nothing is there that is added. */
+static void place_sums(const struct weir__matrix_product *product,
+                       const struct product_block *block, const struct product_areas *areas,
+                       struct weir__panel *panel) {
+    const bool apart = product->addend != NULL && (const void *)product->addend != product->c;
+    panel->c = (float *)product->c + block->row * product->c_row + block->column;
+    panel->c_row = product->c_row;
+    if (!needs_sums(product) || (apart && !narrows(product))) return;
+    panel->c = areas->sums;
+    panel->c_row = block->columns;
+}
+
+/** The last part of the depth, whose chains go on from where sums are: to c, and what is there or
+ * in the addend is added to them. */
+static void end_sums(const struct weir__matrix_product *product, const struct product_block *block,
+                     bool begun, struct weir__panel *panel) {
+    const int64_t at = block->row * product->c_row + block->column;
+    assert(product->mode == WEIR__PANEL_ADD && !narrows(product));
+    if (begun) {
+        panel->begin = panel->c;
+        panel->begin_row = panel->c_row;
+    }
+    panel->mode = WEIR__PANEL_ADD;
+    panel->c = (float *)product->c + at;
+    panel->c_row = product->c_row;
+    if (product->addend == NULL) return;
+    panel->add = (const float *)(const void *)product->addend + at;
+    panel->add_row = product->c_row;
+}
+
+/** The parts of the depth make one chain, so the bits are those of a loop over all of it. */
 static void multiply_block(const struct weir__matrix_product *product,
                            const struct product_block *block, const struct product_areas *areas) {
-    const bool summing = needs_sums(product), adds = product->mode == WEIR__PANEL_ADD;
+    const bool adds = product->mode == WEIR__PANEL_ADD;
     float bias[BLOCK_COLUMNS];
-    assert(!(adds && narrows(product)));
-    struct weir__panel panel = {.mode = product->mode};
-    if (summing && adds) panel.mode = WEIR__PANEL_SET;
+    struct weir__panel panel = {.mode = adds ? WEIR__PANEL_SET : product->mode};
     if (product->bias != NULL) {
         round_bias(product->bias + block->column, block->columns, bias);
         panel.begin = bias;
     }
+    place_sums(product, block, areas, &panel);
     for (int64_t k = 0; k < product->depth; k += DEPTH_AT_ONCE) {
-        const bool last = k + DEPTH_AT_ONCE >= product->depth;
         panel.depth = steps_of(v_least(product->depth - k, DEPTH_AT_ONCE));
-        panel.c = areas->sums;
-        panel.c_row = block->columns;
-        if (!summing || (last && !narrows(product))) {
-            panel.c = (float *)product->c + block->row * product->c_row + block->column;
-            panel.c_row = product->c_row;
-        }
-        if (summing && last && adds) {
-            panel.begin = areas->sums;
-            panel.begin_row = block->columns;
-            panel.mode = WEIR__PANEL_ADD;
-        }
+        if (adds && !narrows(product) && k + DEPTH_AT_ONCE >= product->depth)
+            end_sums(product, block, k > 0, &panel);
         multiply_depth(product, block, k, areas, panel);
         panel.mode = WEIR__PANEL_CHAIN;
         panel.begin = NULL;
@@ -350,6 +377,12 @@ static struct weir__matrix_product grad_input_of(const struct weir__op_shape *sh
                                          .mode = WEIR__PANEL_SET};
 }
 
+/** The same, to be added. */
+static struct weir__matrix_product added(struct weir__matrix_product product) {
+    product.mode = WEIR__PANEL_ADD;
+    return product;
+}
+
 static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *shape) {
     bool flip = shape->weight_in_out;
     return (struct weir__matrix_product){.b_row = flip ? shape->out : shape->in,
@@ -366,6 +399,8 @@ static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *s
 struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shape) {
     if (shape->op == WEIR__OP_linear_grad_input) return grad_input_of(shape);
     if (shape->op == WEIR__OP_linear_grad_weight) return grad_weight_of(shape);
+    if (shape->op == WEIR__OP_linear_add) return added(forward_of(shape));
+    if (shape->op == WEIR__OP_linear_grad_input_add) return added(grad_input_of(shape));
     assert(shape->op == WEIR__OP_linear || shape->op == WEIR__OP_linear_cross_entropy);
     return forward_of(shape);
 }
@@ -376,26 +411,35 @@ int VECTOR(measure_product)(const struct weir__op_shape *shape, size_t *workspac
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-/* The chain begins with the bias, which costs nothing more than beginning with 0. */
-int VECTOR(linear)(const struct weir__op_call *call) {
-    struct weir__matrix_product product = forward_of(call->shape);
+/** One whose right-hand matrix is the weights. The chain begins with the bias, which costs nothing
+ * more than beginning with 0. */
+static int multiply_weights(const struct weir__op_call *call, const number *addend,
+                            const float *bias) {
+    struct weir__matrix_product product = VECTOR(product_of)(call->shape);
     product.a = call->in[0];
     product.b = call->in[1];
     product.packed = call->packed;
-    product.bias = call->shape->has_bias ? call->in[2] : NULL;
+    product.bias = bias;
+    product.addend = addend;
     product.c = call->out[0];
     VECTOR(make_product)(call, &product);
     return WEIR_OK;
 }
 
+int VECTOR(linear)(const struct weir__op_call *call) {
+    return multiply_weights(call, NULL, call->shape->has_bias ? call->in[2] : NULL);
+}
+
 int VECTOR(linear_grad_input)(const struct weir__op_call *call) {
-    struct weir__matrix_product product = grad_input_of(call->shape);
-    product.a = call->in[0];
-    product.b = call->in[1];
-    product.packed = call->packed;
-    product.c = call->out[0];
-    VECTOR(make_product)(call, &product);
-    return WEIR_OK;
+    return multiply_weights(call, NULL, NULL);
+}
+
+int VECTOR(linear_add)(const struct weir__op_call *call) {
+    return multiply_weights(call, call->in[2], call->shape->has_bias ? call->in[3] : NULL);
+}
+
+int VECTOR(linear_grad_input_add)(const struct weir__op_call *call) {
+    return multiply_weights(call, call->in[2], NULL);
 }
 
 int VECTOR(linear_grad_weight)(const struct weir__op_call *call) {
@@ -422,20 +466,12 @@ int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *byte
     return weir__multiply((size_t)floats, sizeof(float), bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-static int pack(const struct weir__op_call *call, struct weir__matrix_product product,
-                void *packed) {
+int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
+    struct weir__matrix_product product = VECTOR(product_of)(call->shape);
     struct panel_packing packing = {&product, packed};
     assert(packed != NULL);
     product.b = call->in[1];
     double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
     weir__share(call, v_parts(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
     return WEIR_OK;
-}
-
-int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
-    return pack(call, forward_of(call->shape), packed);
-}
-
-int VECTOR(pack_linear_grad_input)(const struct weir__op_call *call, void *packed) {
-    return pack(call, grad_input_of(call->shape), packed);
 }

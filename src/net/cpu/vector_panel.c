@@ -113,6 +113,7 @@ struct tile_place {
     float *c;
     int64_t c_row;
     const float *begin; /* of chains, or NULL: c is, or 0 */
+    const float *add;   /* what the sum is added to, or NULL: c */
 };
 
 /** How a tile finds its numbers; a constant where it is passed. */
@@ -255,7 +256,10 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     V_UNROLL
     for (int s = 0; s < rows * registers; s++) {
         float *to = c + s / registers * c_row + s % registers * REGISTER_LANES;
-        if (panel->mode == WEIR__PANEL_ADD) sum[s] += load(to, columns);
+        const float *add = place->add != NULL ? place->add + s / registers * panel->add_row +
+                                                    s % registers * REGISTER_LANES
+                                              : to;
+        if (panel->mode == WEIR__PANEL_ADD) sum[s] += load(add, columns);
         store(to, sum[s], columns);
     }
 }
@@ -289,6 +293,7 @@ VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place pla
         place.a += taken * panel->a_row;
         place.c += taken * place.c_row;
         if (place.begin != NULL) place.begin += taken * panel->begin_row;
+        if (place.add != NULL) place.add += taken * panel->add_row;
         row += taken;
     }
 }
@@ -326,11 +331,17 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
         struct weir__panel part = *panel;
         part.rows = panel->rows - row < TILE_ROWS ? panel->rows - row : TILE_ROWS;
         part.begin_row = WEIR__TILE_COLUMNS;
-        const struct tile_place at = {panel->a + row * panel->a_row, panel->b + j, c,
-                                      WEIR__TILE_COLUMNS, panel->begin != NULL ? begin : NULL};
+        const struct tile_place at = {.a = panel->a + row * panel->a_row,
+                                      .b = panel->b + j,
+                                      .c = c,
+                                      .c_row = WEIR__TILE_COLUMNS,
+                                      .begin = panel->begin != NULL ? begin : NULL};
         float *to = panel->c + row * panel->c_row + j;
+        const bool adds = panel->mode == WEIR__PANEL_ADD && panel->add != NULL;
+        const float *old = adds ? panel->add + row * panel->add_row + j : to;
+        const int64_t old_row = adds ? panel->add_row : panel->c_row;
         for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
-            memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
+            memcpy(c + r * WEIR__TILE_COLUMNS, old + r * old_row, bytes);
         for (int64_t r = 0; r < part.rows && panel->begin != NULL; r++)
             memcpy(begin + r * WEIR__TILE_COLUMNS,
                    panel->begin + (row + r) * panel->begin_row + j, bytes);
@@ -349,8 +360,12 @@ void VECTOR_F32(panel_product)(const struct weir__panel *panel) {
     assert(panel->a_row == 1 || panel->a_step == 1);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     for (int64_t j = 0; j < panel->columns; j += WEIR__TILE_COLUMNS) {
-        const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row,
-                                         panel->begin != NULL ? panel->begin + j : NULL};
+        const struct tile_place place = {.a = panel->a,
+                                         .b = panel->b + j,
+                                         .c = panel->c + j,
+                                         .c_row = panel->c_row,
+                                         .begin = panel->begin != NULL ? panel->begin + j : NULL,
+                                         .add = panel->add != NULL ? panel->add + j : NULL};
         int64_t columns = panel->columns - j;
         if (columns > WEIR__TILE_COLUMNS) columns = WEIR__TILE_COLUMNS;
         if (columns == VECTOR_F32(panel_width)(columns))

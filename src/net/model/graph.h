@@ -98,6 +98,7 @@ struct weir__graph {
     bool fuses_sums;        /**< as the stage's back end (net/backend.h) */
     bool by_tokens;         /**< rows are tokens of sequences, whose keys and values are kept */
     bool fuses_batch_norms; /**< the back end has batch_norm_act */
+    bool adds_to_products;  /**< the back end has linear_add and linear_grad_input_add */
     int64_t rows_max;       /**< of a micro-batch; 0: not known, or the back end takes no slices of
                                  logits: these are held as a whole then */
     int64_t logits_most;    /**< numbers of a micro-batch's logits that are; 0: the default */

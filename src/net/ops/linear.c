@@ -30,13 +30,25 @@ struct weir_value *weir_linear(struct weir_builder *builder, struct weir_value *
     return weir__adapted(builder, x, weight, weir__output(builder, node, x->rank, shape));
 }
 
-static void gradient(struct weir_builder *builder, const struct weir__node *node,
-                     struct weir_value *dy) {
-    struct weir_value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
-    if (weir__wants_grad(x)) {
-        struct weir__node *dx = WEIR__EMIT_LIKE(builder, linear_grad_input, node, dy, weight);
-        weir__contribute(builder, x, weir__output_like(builder, dx, x));
+/* The product's part of x's gradient is added to what later readers of x gave: in one pass where
+ * the back end adds to products. */
+static void contribute_input(struct weir_builder *builder, const struct weir__node *node,
+                             struct weir_value *dy) {
+    struct weir_value *x = node->in[0], *weight = node->in[1];
+    if (builder->graph->adds_to_products && x->grad != NULL) {
+        struct weir__node *sum =
+            WEIR__EMIT_LIKE(builder, linear_grad_input_add, node, dy, weight, x->grad);
+        x->grad = weir__output_like(builder, sum, x);
+        return;
     }
+    struct weir__node *dx = WEIR__EMIT_LIKE(builder, linear_grad_input, node, dy, weight);
+    weir__contribute(builder, x, weir__output_like(builder, dx, x));
+}
+
+static void contribute(struct weir_builder *builder, const struct weir__node *node,
+                       struct weir_value *bias, struct weir_value *dy) {
+    struct weir_value *x = node->in[0], *weight = node->in[1];
+    if (weir__wants_grad(x)) contribute_input(builder, node, dy);
     if (weir__wants_grad(weight)) {
         struct weir__node *dw = WEIR__EMIT_LIKE(builder, linear_grad_weight, node, x, dy);
         weir__output_accumulator(builder, dw, weight);
@@ -47,9 +59,26 @@ static void gradient(struct weir_builder *builder, const struct weir__node *node
     }
 }
 
+static void gradient(struct weir_builder *builder, const struct weir__node *node,
+                     struct weir_value *dy) {
+    contribute(builder, node, node->in[2], dy);
+}
+
+static void add_gradient(struct weir_builder *builder, const struct weir__node *node,
+                         struct weir_value *dy) {
+    weir__contribute(builder, node->in[2], dy);
+    contribute(builder, node, node->shape.has_bias ? node->in[3] : NULL, dy);
+}
+
 static double cost(const struct weir__node *node) {
     const struct weir__op_shape *shape = &node->shape;
     return 2.0 * (double)shape->tokens * (double)shape->in * (double)shape->out;
 }
 
+static double add_cost(const struct weir__node *node) {
+    return cost(node) + (double)node->shape.tokens * (double)node->shape.out;
+}
+
 const struct weir__op_rule weir__rule_linear = {.gradient = gradient, .cost = cost};
+const struct weir__op_rule weir__rule_linear_add = {
+    .gradient = add_gradient, .cost = add_cost, .in_place = 1 << 2};

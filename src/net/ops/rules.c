@@ -5,10 +5,13 @@
 static const struct weir__op_rule plain;
 
 static const struct weir__op_rule in_place_first = {.in_place = 1};
+static const struct weir__op_rule in_place_third = {.in_place = 1 << 2};
 
 static const struct weir__op_rule *const rules[WEIR__OP_COUNT] = {
     [WEIR__OP_narrow] = &weir__rule_narrow,
     [WEIR__OP_linear] = &weir__rule_linear,
+    [WEIR__OP_linear_add] = &weir__rule_linear_add,
+    [WEIR__OP_linear_grad_input_add] = &in_place_third,
     [WEIR__OP_embedding] = &weir__rule_embedding,
     [WEIR__OP_position_add] = &weir__rule_position_add,
     [WEIR__OP_layer_norm] = &weir__rule_layer_norm,

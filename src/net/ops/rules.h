@@ -12,6 +12,7 @@ extern const struct weir__op_rule weir__rule_linear;
 extern const struct weir__op_rule weir__rule_embedding;
 extern const struct weir__op_rule weir__rule_position_add;
 extern const struct weir__op_rule weir__rule_layer_norm;
+extern const struct weir__op_rule weir__rule_linear_add;
 extern const struct weir__op_rule weir__rule_add_layer_norm;
 extern const struct weir__op_rule weir__rule_rms_norm;
 extern const struct weir__op_rule weir__rule_residual_mix;

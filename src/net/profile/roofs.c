@@ -47,14 +47,21 @@ static void fill_product(struct weir__roof_shape *shape, double rows, double in,
     shape->size[2] = log_of(out), shape->size[3] = log_of(area);
 }
 
+static enum weir__op_code op_of(const struct weir__node *node) {
+    if (node->op == WEIR__OP_linear_add) return WEIR__OP_linear;
+    return node->op == WEIR__OP_linear_grad_input_add ? WEIR__OP_linear_grad_input : node->op;
+}
+
 struct weir__roof_shape weir__roof_shape(const struct weir__node *node, int64_t rows) {
     const struct weir__op_shape *s = &node->shape;
-    struct weir__roof_shape shape = {.bytes = numbers_of(node, rows) * 4};
+    struct weir__roof_shape shape = {.op = op_of(node), .bytes = numbers_of(node, rows) * 4};
     double r = (double)rows, tokens = (double)s->tokens;
     assert(rows >= 1);
     switch (node->op) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_add:
+    case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_linear_grad_weight:
         fill_product(&shape, r * tokens, (double)s->in, (double)s->out, 1);
         break;
@@ -98,12 +105,11 @@ static double square_distance(const double *a, const double *b) {
 }
 
 /* The geometric mean of the op's samples' rates, the nearer the heavier; 0: it has none. */
-static double rate_of(const struct weir__roofs *roofs, enum weir__op_code op,
-                      const struct weir__roof_shape *shape) {
+static double rate_of(const struct weir__roofs *roofs, const struct weir__roof_shape *shape) {
     double sum = 0, weights = 0;
     for (uint32_t i = 0; i < roofs->count; i++) {
         const struct weir__roof_sample *sample = &roofs->samples[i];
-        if (sample->op != op) continue;
+        if (sample->op != shape->op) continue;
         double square = square_distance(shape->size, sample->size);
         sum += log(sample->rate) / (square * square);
         weights += 1 / (square * square);
@@ -119,7 +125,7 @@ double weir__roofs_beyond(const struct weir__roofs *roofs, const struct weir__ro
 double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__node *node,
                            int64_t rows, uint32_t threads) {
     struct weir__roof_shape shape = weir__roof_shape(node, rows);
-    double seconds = rate_of(roofs, node->op, &shape) * shape.work;
+    double seconds = rate_of(roofs, &shape) * shape.work;
     if (seconds == 0) seconds = unknown_seconds(roofs, node, &shape, rows);
     if (seconds > WEIR__ROOF_SHARED_LEAST && threads > 1)
         seconds /= 1 + (threads - 1) * roofs->thread;

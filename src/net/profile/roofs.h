@@ -55,6 +55,7 @@ enum { WEIR__ROOF_SAMPLES_MAX = 512, WEIR__ROOF_SIZES = 4, WEIR__ROOF_KEY_MAX = 
  * inputs, outputs and a window's area; of attention tokens and a head's width; of all else numbers
  * and the width. */
 struct weir__roof_shape {
+    enum weir__op_code op; /**< what an op's rate is taken from: products that add are products */
     double work, bytes, size[WEIR__ROOF_SIZES];
 };
 

@@ -86,10 +86,9 @@ struct sampling {
 };
 
 /* A call that shares its op and shape with an earlier one says nothing new. */
-static bool is_known(const struct weir__roofs *roofs, enum weir__op_code op,
-                     const struct weir__roof_shape *shape) {
+static bool is_known(const struct weir__roofs *roofs, const struct weir__roof_shape *shape) {
     for (uint32_t i = 0; i < roofs->count; i++)
-        if (roofs->samples[i].op == op &&
+        if (roofs->samples[i].op == shape->op &&
             memcmp(roofs->samples[i].size, shape->size, sizeof shape->size) == 0)
             return true;
     return false;
@@ -97,15 +96,14 @@ static bool is_known(const struct weir__roofs *roofs, enum weir__op_code op,
 
 static void add_sample(struct weir__roofs *roofs, const struct weir__profile_call *call) {
     struct weir__roof_shape shape = weir__roof_shape(call->node, call->rows);
-    enum weir__op_code op = call->node->op;
     bool takes = call->seconds > 0 && shape.work > 0 && roofs->count < WEIR__ROOF_SAMPLES_MAX;
-    if (!takes || is_known(roofs, op, &shape)) return;
+    if (!takes || is_known(roofs, &shape)) return;
     double seconds = call->seconds - weir__roofs_beyond(roofs, &shape);
     if (seconds < PART_LEAST * call->seconds) seconds = PART_LEAST * call->seconds;
     struct weir__roof_sample *sample = &roofs->samples[roofs->count++];
-    *sample = (struct weir__roof_sample){.op = op, .rate = seconds / shape.work};
+    *sample = (struct weir__roof_sample){.op = shape.op, .rate = seconds / shape.work};
     memcpy(sample->size, shape.size, sizeof sample->size);
-    if (op == WEIR__OP_linear && 2 / sample->rate > roofs->product)
+    if (shape.op == WEIR__OP_linear && 2 / sample->rate > roofs->product)
         roofs->product = 2 / sample->rate;
 }
 
