@@ -33,7 +33,8 @@ static void case_init(struct kernel_case *test, const struct weir__op_shape *sha
 static bool is_fused(enum weir__op_code op) {
     return op == WEIR__OP_dropout_add || op == WEIR__OP_instance_norm_act ||
            op == WEIR__OP_instance_norm_act_grad || op == WEIR__OP_batch_norm_act ||
-           op == WEIR__OP_linear_cross_entropy || op == WEIR__OP_linear_cross_entropy_grad;
+           op == WEIR__OP_linear_cross_entropy || op == WEIR__OP_linear_cross_entropy_grad ||
+           op == WEIR__OP_linear_add || op == WEIR__OP_linear_grad_input_add;
 }
 
 /** Half a unit in the last place of a BF16 about as large. */

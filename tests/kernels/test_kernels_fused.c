@@ -155,8 +155,8 @@ static void product_grad_add(struct chain *chain, struct kernel_results *wanted)
     struct weir__op_shape shape = chain->fused->shape, in_shape = shape;
     double *const *in = chain->fused->in; /* dy, weight, addend */
     in_shape.width = shape.in;
-    const double *terms[] = {in[2], run_part(chain, WEIR__OP_linear_grad_input, shape,
-                                             (const double *const *)in, 2)[0]};
+    const double *terms[] = {
+        in[2], run_part(chain, WEIR__OP_linear_grad_input, shape, (const double *const *)in, 2)[0]};
     wanted->out[0] = run_part(chain, WEIR__OP_add, flat(in_shape), terms, 2)[0];
 }
 
@@ -286,7 +286,7 @@ WEIR_TEST_SUITE(kernels_fused, TEST(dropout_add_has_its_parts_bits_on_cpus),
                 TEST(add_layer_norm_has_its_parts_bits),
                 TEST(add_layer_norm_grad_input_has_its_parts_bits),
                 TEST(batch_norm_act_has_its_parts_bits),
-                TEST(batch_norm_act_sums_has_its_parts_bits),
-                TEST(linear_add_has_its_parts_bits), TEST(linear_grad_input_add_has_its_parts_bits),
+                TEST(batch_norm_act_sums_has_its_parts_bits), TEST(linear_add_has_its_parts_bits),
+                TEST(linear_grad_input_add_has_its_parts_bits),
                 TEST(linear_cross_entropy_has_its_parts_bits),
                 TEST(linear_cross_entropy_grad_has_its_parts_bits))

@@ -99,11 +99,8 @@ static void run(const struct product_case *test, enum weir__op_code op, const vo
     const struct weir__kernel *kernel = test->level->backend->kernel(op, shape.dtype);
     EXPECT_STATUS(weir__kernel_workspace(kernel, &shape, &workspace), WEIR_OK);
     void *scratch = buffer((int64_t)workspace + 1, 1);
-    const struct weir__op_call call = {.shape = &shape,
-                                       .in = in,
-                                       .out = &out,
-                                       .workspace = scratch,
-                                       .stream = test->stream};
+    const struct weir__op_call call = {
+        .shape = &shape, .in = in, .out = &out, .workspace = scratch, .stream = test->stream};
     EXPECT_STATUS(kernel->run(&call), WEIR_OK);
     weir__release(test_allocator(), scratch, workspace + 1, 1);
 }
@@ -126,12 +123,12 @@ static void compare(const struct product_case *test) {
     run(test, forward ? WEIR__OP_linear : WEIR__OP_linear_grad_input,
         (const void *[]){test->in, test->weight, test->bias}, product);
     run(test, WEIR__OP_add, (const void *[]){test->addend, product}, wanted);
-    run(test, test->shape.op,
-        (const void *[]){test->in, test->weight, test->addend, test->bias}, got);
+    run(test, test->shape.op, (const void *[]){test->in, test->weight, test->addend, test->bias},
+        got);
     expect_same(test, got, wanted, "apart");
     EXPECT_EQ_BYTES(test->addend, before, bytes);
-    run(test, test->shape.op,
-        (const void *[]){test->in, test->weight, test->addend, test->bias}, test->addend);
+    run(test, test->shape.op, (const void *[]){test->in, test->weight, test->addend, test->bias},
+        test->addend);
     expect_same(test, test->addend, wanted, "in place");
     void *const all[] = {product, wanted, got, before};
     for (size_t i = 0; i < WEIR__COUNT_OF(all); i++)

@@ -274,10 +274,9 @@ static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__nod
 
 /** Returns how many nodes it removed. */
 typedef uint32_t pattern_fn(const struct weir__graph *graph, struct weir__node *node);
-static pattern_fn *const patterns[] = {dropout_add,    norm_act,
-                                       batch_norm_act, linear_add,
-                                       linear_cross_entropy, bias_gelu,
-                                       bias_dropout_add, add_layer_norm};
+static pattern_fn *const patterns[] = {
+    dropout_add,          norm_act,  batch_norm_act,   linear_add,
+    linear_cross_entropy, bias_gelu, bias_dropout_add, add_layer_norm};
 
 uint32_t weir__fuse(struct weir__graph *graph) {
     uint32_t removed = 0;

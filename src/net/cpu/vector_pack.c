@@ -8,6 +8,10 @@ VECTOR_INLINE int64_t clip(int64_t count) {
     return count < 0 ? 0 : count > LANES ? LANES : count;
 }
 
+/** Numbers of a row that are brought near ahead, in bytes: rows are more than the processor
+ * foresees. */
+enum { BYTES_AHEAD = 256, ROWS_AHEAD = 12 };
+
 /** At most 16 rows of at most 16 numbers become columns. */
 static void pack_square(float *to, int64_t to_row, const number *from, int64_t from_row,
                         int64_t columns, int64_t depth, float scale) {
@@ -22,10 +26,36 @@ static void pack_square(float *to, int64_t to_row, const number *from, int64_t f
     for (int64_t k = 0; k < steps; k++) v_store(to + k * to_row, rows[k] * scale);
 }
 
+#if defined(WEIR_STORED_BF16)
+/** 16 rows of 32 numbers become columns, as pairs. */
+static void pack_pairs(float *to, int64_t to_row, const number *from, int64_t from_row,
+                       float scale) {
+    vfloat pairs[LANES];
+    V_UNROLL
+    for (int j = 0; j < LANES; j++) {
+        memcpy(&pairs[j], from + j * from_row, sizeof pairs[j]);
+        __builtin_prefetch((const char *)(from + j * from_row) + BYTES_AHEAD);
+    }
+    v_transpose(pairs);
+    V_UNROLL
+    for (int k = 0; k < LANES; k++) {
+        vint bits = (vint)pairs[k];
+        v_store(to + 2 * k * to_row, (vfloat)(bits << 16) * scale);
+        v_store(to + (2 * k + 1) * to_row, (vfloat)(bits & (int32_t)0xFFFF0000) * scale);
+    }
+}
+#endif
+
 void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const number *from, int64_t from_row,
                              int64_t columns, int64_t depth, float scale) {
     assert(columns >= 1 && columns <= to_row && to_row % LANES == 0);
-    for (int64_t k = 0; k < depth; k += LANES)
+    int64_t k = 0;
+#if defined(WEIR_STORED_BF16)
+    for (; k + 2 * LANES <= depth && columns == to_row; k += 2 * LANES)
+        for (int64_t j = 0; j < to_row; j += LANES)
+            pack_pairs(to + k * to_row + j, to_row, from + j * from_row + k, from_row, scale);
+#endif
+    for (; k < depth; k += LANES)
         for (int64_t j = 0; j < to_row; j += LANES)
             pack_square(to + k * to_row + j, to_row, from + j * from_row + k, from_row, columns - j,
                         depth - k, scale);
@@ -33,7 +63,6 @@ void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const number *from, int6
 
 void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const number *from,
                         int64_t from_row, int64_t columns, int64_t depth, float scale) {
-    enum { ROWS_AHEAD = 12 };
     assert(to_columns % LANES == 0 && columns <= to_columns);
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < to_columns; j += LANES) {

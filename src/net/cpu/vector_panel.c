@@ -204,8 +204,7 @@ VECTOR_INLINE void add_line(const struct weir__panel *panel, const float *a, con
         add_steps(panel, base, &b, sum, at_once, rows, columns, kind);
     }
     V_ROLLED
-    for (; at_once > 1 && left > 0; left--)
-        add_steps(panel, base, &b, sum, 1, rows, columns, kind);
+    for (; at_once > 1 && left > 0; left--) add_steps(panel, base, &b, sum, 1, rows, columns, kind);
 }
 
 /** What a tile of c is read for comes near while the loop runs: for its end where the sum is added
@@ -343,8 +342,8 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
         for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
             memcpy(c + r * WEIR__TILE_COLUMNS, old + r * old_row, bytes);
         for (int64_t r = 0; r < part.rows && panel->begin != NULL; r++)
-            memcpy(begin + r * WEIR__TILE_COLUMNS,
-                   panel->begin + (row + r) * panel->begin_row + j, bytes);
+            memcpy(begin + r * WEIR__TILE_COLUMNS, panel->begin + (row + r) * panel->begin_row + j,
+                   bytes);
         whole_column(&part, &at, VECTOR_F32(panel_width)(columns));
         for (int64_t r = 0; r < part.rows; r++)
             memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
