@@ -95,6 +95,8 @@ static bool is_left_out(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_add:
+    case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_linear_grad_weight:
     case WEIR__OP_linear_cross_entropy:
     case WEIR__OP_linear_cross_entropy_grad:

@@ -164,7 +164,8 @@ static void compare_ops(enum kernel_backend backend) {
             op == WEIR__OP_dropout || op == WEIR__OP_dropout_add || op == WEIR__OP_dropout2d;
         int count = compare_op(file, op, backend);
         /* See test_kernels_fused.c and test_kernel_dropout.c for their parts. */
-        bool fused = op == WEIR__OP_linear_cross_entropy ||
+        bool fused = op == WEIR__OP_linear_add || op == WEIR__OP_linear_grad_input_add ||
+                     op == WEIR__OP_linear_cross_entropy ||
                      op == WEIR__OP_linear_cross_entropy_grad || op == WEIR__OP_bias_gelu ||
                      op == WEIR__OP_bias_gelu_grad || op == WEIR__OP_bias_dropout_add ||
                      op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input;

@@ -53,8 +53,9 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
  * on CPUs. */
 static bool is_cpus(enum weir__op_code op) {
     static const enum weir__op_code alone[] = {
-        WEIR__OP_batch_norm_act, WEIR__OP_batch_norm_act_sums, WEIR__OP_linear_cross_entropy,
-        WEIR__OP_linear_cross_entropy_grad};
+        WEIR__OP_linear_add,           WEIR__OP_linear_grad_input_add,
+        WEIR__OP_batch_norm_act,       WEIR__OP_batch_norm_act_sums,
+        WEIR__OP_linear_cross_entropy, WEIR__OP_linear_cross_entropy_grad};
     for (size_t i = 0; i < WEIR__COUNT_OF(alone); i++)
         if (alone[i] == op) return true;
     return false;

@@ -183,16 +183,34 @@ static int run_batch_act(const struct weir__op_call *call) {
     return status;
 }
 
+static int run_product_add(const struct weir__op_call *call) {
+    struct weir__op_shape shape = *call->shape;
+    struct weir__op_call own = *call;
+    const bool forward = shape.op == WEIR__OP_linear_add;
+    const void *bias = forward && shape.has_bias ? call->in[3] : NULL;
+    shape.width = forward ? shape.out : shape.in;
+    own.shape = &shape;
+    void *product = image_of(&own);
+    int status = run_part(&own, forward ? WEIR__OP_linear : WEIR__OP_linear_grad_input,
+                          (const void *[]){call->in[0], call->in[1], bias}, (void *[]){product});
+    if (status == WEIR_OK)
+        status = run_part(&own, WEIR__OP_add, (const void *[]){call->in[2], product}, call->out);
+    free(product);
+    return status;
+}
+
 /* ---- any kernel ---- */
 
 static int run_within(const struct rounder *rounder, const struct weir__op_call *call) {
     struct weir__op_call own = *call;
-    if (rounder->rounding.digits > 0 && call->shape->op == WEIR__OP_instance_norm_act)
-        return run_norm_act(call);
-    if (rounder->rounding.digits > 0 && call->shape->op == WEIR__OP_instance_norm_act_grad)
-        return run_norm_act_grad(call);
-    if (rounder->rounding.digits > 0 && call->shape->op == WEIR__OP_batch_norm_act)
-        return run_batch_act(call);
+    if (rounder->rounding.digits > 0) switch (call->shape->op) {
+        case WEIR__OP_instance_norm_act: return run_norm_act(call);
+        case WEIR__OP_instance_norm_act_grad: return run_norm_act_grad(call);
+        case WEIR__OP_batch_norm_act: return run_batch_act(call);
+        case WEIR__OP_linear_add:
+        case WEIR__OP_linear_grad_input_add: return run_product_add(call);
+        default: break;
+        }
     own.state = NULL;
     return rounder->within->run(&own);
 }

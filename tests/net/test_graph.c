@@ -75,6 +75,27 @@ static struct weir_value *build_branch(struct weir_builder *b, const struct weir
     return weir_sum(b, x, weir_dropout(b, weir_gelu(b, x, false), 0.4));
 }
 
+static struct weir_value *square(struct weir_builder *b, const char *local, struct weir_value *x) {
+    const struct weir_init init = {WEIR_INIT_UNIFORM, 0.5};
+    return weir_linear(b, x, weir_parameter(b, local, 2, (int64_t[]){4, 4}, init), NULL, false);
+}
+
+/** W x + B (A x). */
+static struct weir_value *build_beside(struct weir_builder *b, const struct weir_layer *layer,
+                                       struct weir_value *x) {
+    (void)layer;
+    struct weir_value *y = square(b, "w", x);
+    return weir_sum(b, y, square(b, "b", square(b, "a", x)));
+}
+
+/** W x + gelu(x): x is read between the product and the sum. */
+static struct weir_value *build_between(struct weir_builder *b, const struct weir_layer *layer,
+                                        struct weir_value *x) {
+    (void)layer;
+    struct weir_value *y = square(b, "w", x);
+    return weir_sum(b, y, weir_gelu(b, x, false));
+}
+
 #define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
 static const struct weir_layer_type forgets_stash = {.name = "forgets_stash",
                                                      ATTRS(skip_attrs),
@@ -103,6 +124,8 @@ static const struct weir_layer_type exchange = {
     .skips = {{WEIR_SKIP_POP, "in", NULL}, {WEIR_SKIP_STASH, "out", NULL}},
     .build = build_exchange};
 static const struct weir_layer_type branch = {.name = "branch", .build = build_branch};
+static const struct weir_layer_type beside = {.name = "beside", .build = build_beside};
+static const struct weir_layer_type between = {.name = "between", .build = build_between};
 
 static void add_type(struct weir_model *model, const struct weir_layer_type *type,
                      struct weir_attrs attrs) {
@@ -449,6 +472,28 @@ static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
     weir_model_destroy(model);
 }
 
+static void test_sums_are_made_with_products_within_a_layer_only(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_linear(model, 4);
+    add_type(model, &beside, WEIR_NO_ATTRS);
+    add_type(model, &between, WEIR_NO_ATTRS);
+    trial_add_skip(model, "stash", "a", "");
+    add_linear(model, 4);
+    trial_add_skip(model, "pop_add", "a", "");
+    uint32_t balance = 6;
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(compile(model, &balance, 1, &network, NULL));
+    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_linear_add), 1);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_add), 2);
+    /* of W, after A's in the one layer and gelu's in the other; a skip's gradient comes alone */
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_BACKWARD, WEIR__OP_linear_grad_input_add), 2);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_BACKWARD, WEIR__OP_add), 1);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
 static void check_fused(bool reference) {
     struct weir_model *fused = trial_model(row4, label, "cross_entropy");
     add_linear(fused, 4);
@@ -640,6 +685,7 @@ WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
                 TEST(the_parts_of_backward_make_the_whole),
                 TEST(recompute_leaves_the_bytes_that_forward_saved),
                 TEST(dropout_and_sum_are_fused_within_a_layer_only),
+                TEST(sums_are_made_with_products_within_a_layer_only),
                 TEST(a_fused_sum_has_its_parts_bits),
                 TEST(biases_are_fused_on_cuda_with_their_parts_bits),
                 TEST(biases_are_fused_within_a_layer_only),

@@ -67,12 +67,10 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
 #define CACHE(table)                                                                               \
     { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *(table), false, false, false }
 
-/** Products, tables, LayerNorm, attention. Operands of other ops are OPERAND_NONE, here and below.
- */
-static struct operands operands_of_text(const struct weir__op_shape *shape) {
+/** Products. Operands of other ops are OPERAND_NONE, here and below. */
+static struct operands operands_of_products(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
-    int64_t bias = shape->has_bias ? shape->out : 0, affine = shape->has_bias ? n.c : 0;
-    const struct operand tokens = {OPERAND_INDEX, shape->packed ? 2 * n.m : n.m};
+    int64_t bias = shape->has_bias ? shape->out : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_linear] = {{REAL(n.in), PACKED(n.weight), PACKED(bias)}, {REAL(n.out)}, false},
         [WEIR__OP_linear_grad_input] = {{REAL(n.out), PACKED(n.weight)}, {REAL(n.in)}, false},
@@ -84,6 +82,16 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
                                             false},
         [WEIR__OP_linear_grad_weight] = {{REAL(n.in), REAL(n.out)}, {SHARED(n.weight)}, true},
         [WEIR__OP_bias_grad] = {{REAL(n.out)}, {SHARED(shape->out)}, true},
+    };
+    return rows[shape->op];
+}
+
+/** Tables, LayerNorm, attention. */
+static struct operands operands_of_text(const struct weir__op_shape *shape) {
+    struct sizes n = sizes_of(shape);
+    int64_t affine = shape->has_bias ? n.c : 0;
+    const struct operand tokens = {OPERAND_INDEX, shape->packed ? 2 * n.m : n.m};
+    const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_embedding] = {{tokens, SHARED(n.weight)}, {REAL(n.out)}, false},
         [WEIR__OP_embedding_grad] = {{tokens, REAL(n.out)}, {SHARED(n.weight)}, true},
         [WEIR__OP_position_add] = {{REAL(n.width), SHARED(n.table)}, {REAL(n.width)}, false},
@@ -321,7 +329,8 @@ static const uint8_t elementwise[WEIR__OP_COUNT] = {
 
 void kernel_operands(const struct weir__op_shape *shape, struct operands *operands) {
     struct sizes n = sizes_of(shape);
-    *operands = operands_of_text(shape);
+    *operands = operands_of_products(shape);
+    if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_text(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_sources(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_windows(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_channels(shape);
