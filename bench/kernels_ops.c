@@ -161,8 +161,11 @@ static void add_products(struct kernel_ops *ops, const struct model *model) {
                                    .rows = model->rows,
                                    .rows_max = model->rows,
                                    .tokens = sizes->tokens};
+    static const enum weir__op_code products[] = {WEIR__OP_linear, WEIR__OP_linear_grad_input,
+                                                  WEIR__OP_linear_grad_weight};
     for (size_t i = 0; i < WEIR__COUNT_OF(layers); i++)
-        for (shape.op = WEIR__OP_linear; shape.op <= WEIR__OP_linear_grad_weight; shape.op++) {
+        for (size_t k = 0; k < WEIR__COUNT_OF(products); k++) {
+            shape.op = products[k];
             shape.in = layers[i].in, shape.out = layers[i].out;
             shape.has_bias = shape.op == WEIR__OP_linear;
             add(ops, &shape, model->name, layers[i].suffix);

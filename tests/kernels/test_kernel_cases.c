@@ -207,9 +207,12 @@ static void expect_one_result(const struct weir__op_shape *shape, bool overwrite
 
 static void test_threads_are_not_in_the_bits_of_products(void) {
     static const int64_t sides[] = {5, 33, 96, 130, 257, 515, 1024};
-    enum { COUNT = WEIR__COUNT_OF(sides) };
-    for (int i = 0; i < 24 && !test_has_failed(); i++) {
-        struct weir__op_shape shape = {.op = (enum weir__op_code)(WEIR__OP_linear + i % 3),
+    static const enum weir__op_code ops[] = {WEIR__OP_linear, WEIR__OP_linear_grad_input,
+                                             WEIR__OP_linear_grad_weight, WEIR__OP_linear_add,
+                                             WEIR__OP_linear_grad_input_add};
+    enum { COUNT = WEIR__COUNT_OF(sides), OPS = WEIR__COUNT_OF(ops) };
+    for (int i = 0; i < 8 * OPS && !test_has_failed(); i++) {
+        struct weir__op_shape shape = {.op = ops[i % OPS],
                                        .rows = 3,
                                        .tokens = 1 + (int64_t)test_random_below(200),
                                        .in = sides[test_random_below(COUNT)],

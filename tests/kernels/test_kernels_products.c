@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: a product that is added to something gives the bits of the product and then the sum,
- * whether the result takes the addend's place or not, from no byte beyond its operands, which it
- * leaves alone. Method: every level, f32 and bf16, at ragged sizes and depths of several parts, one
- * thread and two, with a bias and without.
+ * whether the result takes the addend's place or not, from no byte beyond its operands, the
+ * addend being left alone. Method: every level, f32 and bf16, at ragged sizes and depths of several
+ * parts, one thread and two, with a bias and without.
  */
 #include "base/base.h"
 #include "base/team.h"
@@ -98,11 +98,11 @@ static void run(const struct product_case *test, enum weir__op_code op, const vo
     shape.width = test->outs / shape.rows;
     const struct weir__kernel *kernel = test->level->backend->kernel(op, shape.dtype);
     EXPECT_STATUS(weir__kernel_workspace(kernel, &shape, &workspace), WEIR_OK);
-    void *scratch = buffer((int64_t)workspace + 1, 1);
+    void *scratch = buffer(workspace > 0 ? (int64_t)workspace : 1, 1);
     const struct weir__op_call call = {
         .shape = &shape, .in = in, .out = &out, .workspace = scratch, .stream = test->stream};
     EXPECT_STATUS(kernel->run(&call), WEIR_OK);
-    weir__release(test_allocator(), scratch, workspace + 1, 1);
+    weir__release(test_allocator(), scratch, workspace > 0 ? workspace : 1, 1);
 }
 
 static void expect_same(const struct product_case *test, const void *got, const void *wanted,

@@ -66,10 +66,11 @@ static void *run(const struct stored_case *test, const struct weir__kernel *kern
     shape.stored = narrow ? WEIR_BF16 : WEIR_F32;
     EXPECT_STATUS(weir__kernel_workspace(kernel, &shape, &workspace), WEIR_OK);
     void *out = buffer(test->outs, number), *scratch = buffer((int64_t)workspace + 1, 1);
+    memset(out, 0, (size_t)test->outs * number); /* what is added to, in place */
     const void *weights = narrow ? (const void *)test->halves : test->floats;
     struct weir_stream stream = {.team = NULL};
     const struct weir__op_call call = {.shape = &shape,
-                                       .in = (const void *[]){test->in, weights},
+                                       .in = (const void *[]){test->in, weights, out},
                                        .out = &out,
                                        .workspace = scratch,
                                        .stream = &stream};
@@ -101,7 +102,8 @@ static struct stored_case any_case(enum weir__op_code op, enum weir_dtype dtype)
     shape.out = shape.width = sizes[test_random_below(WEIR__COUNT_OF(sizes))];
     shape.rows = shape.rows_max = row_counts[test_random_below(WEIR__COUNT_OF(row_counts))];
     shape.weight_in_out = test_random_below(2) == 0;
-    bool back = op == WEIR__OP_linear_grad_input, picks = op == WEIR__OP_embedding;
+    bool back = op == WEIR__OP_linear_grad_input || op == WEIR__OP_linear_grad_input_add,
+         picks = op == WEIR__OP_embedding;
     return (struct stored_case){.shape = shape,
                                 .ins = shape.rows * (picks  ? 1
                                                      : back ? shape.out
@@ -112,11 +114,13 @@ static struct stored_case any_case(enum weir__op_code op, enum weir_dtype dtype)
 
 static void test_all_levels_give_the_bits_of_floats(void) {
     static const enum weir__op_code ops[] = {WEIR__OP_linear, WEIR__OP_linear_grad_input,
+                                             WEIR__OP_linear_add, WEIR__OP_linear_grad_input_add,
                                              WEIR__OP_embedding};
+    enum { OPS = WEIR__COUNT_OF(ops) };
     const struct weir__level *level;
     for (uint32_t i = 0; (level = weir__level_at(i)) != NULL; i++)
-        for (uint32_t k = 0; weir__level_runs(level) && k < 240 && !test_has_failed(); k++) {
-            struct stored_case test = any_case(ops[k % 3], k % 2 == 0 ? WEIR_F32 : WEIR_BF16);
+        for (uint32_t k = 0; weir__level_runs(level) && k < 80 * OPS && !test_has_failed(); k++) {
+            struct stored_case test = any_case(ops[k % OPS], k % 2 == 0 ? WEIR_F32 : WEIR_BF16);
             compare(&test, level);
         }
 }

@@ -203,16 +203,16 @@ static int run_product_add(const struct weir__op_call *call) {
 
 static int run_within(const struct rounder *rounder, const struct weir__op_call *call) {
     struct weir__op_call own = *call;
-    if (rounder->rounding.digits > 0) switch (call->shape->op) {
-        case WEIR__OP_instance_norm_act: return run_norm_act(call);
-        case WEIR__OP_instance_norm_act_grad: return run_norm_act_grad(call);
-        case WEIR__OP_batch_norm_act: return run_batch_act(call);
-        case WEIR__OP_linear_add:
-        case WEIR__OP_linear_grad_input_add: return run_product_add(call);
-        default: break;
-        }
     own.state = NULL;
-    return rounder->within->run(&own);
+    if (rounder->rounding.digits == 0) return rounder->within->run(&own);
+    switch (call->shape->op) {
+    case WEIR__OP_instance_norm_act: return run_norm_act(call);
+    case WEIR__OP_instance_norm_act_grad: return run_norm_act_grad(call);
+    case WEIR__OP_batch_norm_act: return run_batch_act(call);
+    case WEIR__OP_linear_add:
+    case WEIR__OP_linear_grad_input_add: return run_product_add(call);
+    default: return rounder->within->run(&own);
+    }
 }
 
 static int run_rounded(const struct weir__op_call *call) {
@@ -224,8 +224,9 @@ static int run_rounded(const struct weir__op_call *call) {
     for (uint32_t k = 0; k < node->in_count; k++) in[k] = call->in[k];
     if (takes_weights(node->op)) in[1] = weights = rounded_weights(rounder, 1, call->in[1]);
     /* A product's bias is cast with its weights; a convolution's is added in F32. */
-    const uint32_t at = node->op == WEIR__OP_linear ? 2 : 3;
-    if ((at == 2 || node->op == WEIR__OP_linear_add) && call->shape->has_bias)
+    const bool adds = node->op == WEIR__OP_linear_add;
+    const uint32_t at = adds ? 3 : 2;
+    if ((adds || node->op == WEIR__OP_linear) && call->shape->has_bias)
         in[at] = bias = rounded_weights(rounder, at, call->in[at]);
     own.in = in;
     int status = run_within(rounder, &own);

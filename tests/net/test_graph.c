@@ -9,6 +9,7 @@
 
 #include "net/compile/compile.h"
 #include "net/compile/program.h"
+#include "net/cpu/level.h"
 
 #include <string.h>
 
@@ -451,6 +452,51 @@ static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
     weir_model_destroy(model);
 }
 
+/* ---- rows that nobody asks for ---- */
+
+static void test_what_only_the_output_needs_may_be_made_for_fewer_rows(void) {
+    struct weir_gpt_options gpt = {1, 8, 2, 4, 5, false, 0};
+    const struct weir__level *level;
+    struct weir_model *model;
+    EXPECT_STATUS(weir__level_find(NULL, NULL, &level), WEIR_OK);
+    CHECK_OK(weir_model_gpt(test_allocator(), &gpt, NULL, &model));
+    const uint32_t balance = 3;
+    const struct weir__compile_options compiling = {.dtype = WEIR_F32,
+                                                    .balance = &balance,
+                                                    .stage_count = 1,
+                                                    .infer_only = true,
+                                                    .sequences = 1};
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(weir__network_init(&network, test_allocator(), model, &compiling, NULL));
+    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
+    size_t offsets[32] = {0};
+    EXPECT(network.stages[0].parameter_count <= 32);
+    struct weir__instance_options options = {.allocator = test_allocator(),
+                                             .backend = level->backend,
+                                             .slices = &slices,
+                                             .parameter_offsets = offsets,
+                                             .dtype = WEIR_F32,
+                                             .rows_max = 2,
+                                             .threads = 1,
+                                             .threads_known = true};
+    struct weir__instance *instance;
+    CHECK_OK(weir__instance_new(&options, 2, &instance));
+    CHECK_OK(weir__instance_plan(&options, instance, UINT32_C(1) << WEIR__PROGRAM_INFER));
+    const struct weir__program *program = &instance->programs[WEIR__PROGRAM_INFER];
+    uint32_t made = 0;
+    for (uint32_t i = 0; i < program->call_count; i++) {
+        const struct weir__planned_call *call = &program->calls[i];
+        if (!call->to_output || call->delivers) continue;
+        made++;
+        if (!EXPECT(call->row_units > 0)) TEST_FAIL("%s", weir__op_name(call->node->shape.op));
+    }
+    EXPECT(made >= 7); /* from the product behind attention to the head */
+    weir__instance_destroy(test_allocator(), instance);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
 /* ---- fusion ---- */
 
 static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
@@ -684,6 +730,7 @@ WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
                 TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
                 TEST(the_parts_of_backward_make_the_whole),
                 TEST(recompute_leaves_the_bytes_that_forward_saved),
+                TEST(what_only_the_output_needs_may_be_made_for_fewer_rows),
                 TEST(dropout_and_sum_are_fused_within_a_layer_only),
                 TEST(sums_are_made_with_products_within_a_layer_only),
                 TEST(a_fused_sum_has_its_parts_bits),

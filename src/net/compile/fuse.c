@@ -135,7 +135,8 @@ static uint32_t batch_norm_act(const struct weir__graph *graph, struct weir__nod
 }
 
 /** addend + product: of the same layer, the product with one reader, and with no other use of what
- * it reads in between, whose gradient would then be summed in another order. */
+ * it reads in between, whose gradient would then be summed in another order. Of two products the
+ * second is made with the sum, an adapter's: the first one's input is read in between. */
 static uint32_t linear_add(const struct weir__graph *graph, struct weir__node *node) {
     if (node->op != WEIR__OP_add || !graph->adds_to_products) return 0;
     for (uint32_t k = 2; k-- > 0;) {

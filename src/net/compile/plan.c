@@ -383,8 +383,9 @@ static uint32_t unit_bytes(const struct weir_value *value, int64_t units) {
  * tokens are asked for in part. */
 static bool takes_fewer_rows(const struct planner *planner, const struct weir__node_call *call) {
     bool on_gpu = planner->options->backend->on_gpu, by_tokens = planner->graph->by_tokens;
-    return by_tokens && call->shape.op == WEIR__OP_linear && call->kernel->prepare == NULL &&
-           !on_gpu;
+    enum weir__op_code op = call->shape.op;
+    bool product = op == WEIR__OP_linear || op == WEIR__OP_linear_add;
+    return by_tokens && product && call->kernel->prepare == NULL && !on_gpu;
 }
 
 /** Settles how a call may be shared, and whether it may do without some rows. */

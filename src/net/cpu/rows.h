@@ -125,9 +125,8 @@ VECTOR_INLINE void row_narrow_add(number *to, const float *from, const number *a
                                   int64_t width) {
     for (int64_t i = 0; i < width; i += LANES) {
         int64_t count = lanes_from(i, width);
-        number narrowed[LANES];
-        v_store(narrowed, v_load_some(from + i, count));
-        v_store_some(to + i, v_load_some(addend + i, count) + v_load(narrowed), count);
+        vfloat narrowed = v_as_stored(v_load_some(from + i, count));
+        v_store_some(to + i, v_load_some(addend + i, count) + narrowed, count);
     }
 }
 

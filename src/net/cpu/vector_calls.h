@@ -20,6 +20,7 @@ int VECTOR(linear_grad_weight)(const struct weir__op_call *call);
 int VECTOR(measure_product)(const struct weir__op_shape *shape, size_t *workspace);
 int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes);
 int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed);
+int VECTOR(pack_linear_grad_input)(const struct weir__op_call *call, void *packed);
 
 /* vector_linear_loss.c: a product's loss, slice by slice */
 int VECTOR(linear_cross_entropy)(const struct weir__op_call *call);
@@ -29,17 +30,18 @@ int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape
                                               size_t *workspace);
 
 /** A product with weights, which are kept packed. */
-#define WEIR__WEIGHTS_ROW(name)                                                                    \
+#define WEIR__WEIGHTS_ROW(name, pack_)                                                                  \
     [WEIR__OP_##name] = {.measure = VECTOR(measure_product),                                       \
                          .run = VECTOR(name),                                                      \
                          .measure_pack = VECTOR(measure_pack_linear),                              \
-                         .pack = VECTOR(pack_linear),                                              \
+                         .pack = VECTOR(pack_),                                                    \
                          .packs_itself = true,                                                     \
                          .library = "vector"}
 /** Rows of a table: products, and what is made of them. */
 #define WEIR__PRODUCT_ROWS                                                                         \
-    WEIR__WEIGHTS_ROW(linear), WEIR__WEIGHTS_ROW(linear_grad_input),                               \
-        WEIR__WEIGHTS_ROW(linear_add), WEIR__WEIGHTS_ROW(linear_grad_input_add),                   \
+    WEIR__WEIGHTS_ROW(linear, pack_linear), WEIR__WEIGHTS_ROW(linear_add, pack_linear),            \
+        WEIR__WEIGHTS_ROW(linear_grad_input, pack_linear_grad_input),                              \
+        WEIR__WEIGHTS_ROW(linear_grad_input_add, pack_linear_grad_input),                          \
     [WEIR__OP_linear_grad_weight] = {.measure = VECTOR(measure_product),                           \
                                      .run = VECTOR(linear_grad_weight),                            \
                                      .library = "vector"},                                         \

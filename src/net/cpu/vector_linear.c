@@ -47,10 +47,12 @@ static bool narrows(const struct weir__matrix_product *product) {
     return narrow && !product->grad_weight && !product->keeps_sums;
 }
 
-/** Where sums wait in workspace: to be narrowed, or added after all parts of the depth. */
+/** Where sums wait in workspace: to be narrowed, or added after all parts of the depth to what is
+ * in c; before the operands are known they may have to. */
 static bool needs_sums(const struct weir__matrix_product *product) {
     bool adds = product->mode == WEIR__PANEL_ADD && product->depth > DEPTH_AT_ONCE;
-    return adds || narrows(product);
+    bool apart = product->addend != NULL && (const void *)product->addend != product->c;
+    return (adds && !apart) || narrows(product);
 }
 
 static int64_t block_columns(const struct weir__matrix_product *product) {
@@ -235,16 +237,14 @@ static void round_bias(const float *bias, int64_t count, float *to) {
     }
 }
 
-/** The block's sums while they grow: in workspace, or in c where nothing is there that is added. */
+/** The block's sums while they grow: in workspace, or in c. */
 static void place_sums(const struct weir__matrix_product *product,
                        const struct product_block *block, const struct product_areas *areas,
                        struct weir__panel *panel) {
-    const bool apart = product->addend != NULL && (const void *)product->addend != product->c;
-    panel->c = (float *)product->c + block->row * product->c_row + block->column;
-    panel->c_row = product->c_row;
-    if (!needs_sums(product) || (apart && !narrows(product))) return;
-    panel->c = areas->sums;
-    panel->c_row = block->columns;
+    const bool waits = needs_sums(product);
+    const int64_t at = block->row * product->c_row + block->column;
+    panel->c = waits ? areas->sums : (float *)product->c + at;
+    panel->c_row = waits ? block->columns : product->c_row;
 }
 
 /** The last part of the depth, whose chains go on from where sums are: to c, and what is there or
@@ -466,7 +466,7 @@ int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *byte
     return weir__multiply((size_t)floats, sizeof(float), bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
+static int pack(const struct weir__op_call *call, void *packed) {
     struct weir__matrix_product product = VECTOR(product_of)(call->shape);
     struct panel_packing packing = {&product, packed};
     assert(packed != NULL);
@@ -474,4 +474,13 @@ int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
     double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
     weir__share(call, v_parts(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
     return WEIR_OK;
+}
+
+int VECTOR(pack_linear)(const struct weir__op_call *call, void *packed) {
+    return pack(call, packed);
+}
+
+/* Another one: these are the weights turned (net/kernel.h: shares_pack). */
+int VECTOR(pack_linear_grad_input)(const struct weir__op_call *call, void *packed) {
+    return pack(call, packed);
 }

@@ -8,8 +8,9 @@ VECTOR_INLINE int64_t clip(int64_t count) {
     return count < 0 ? 0 : count > LANES ? LANES : count;
 }
 
-/** Numbers of a row that are brought near ahead, in bytes: rows are more than the processor
- * foresees. */
+/** What is brought near ahead, for more rows are read at a time than the processor foresees: so
+ * many bytes further in each row that becomes a column, and so many rows further down of the
+ * others. */
 enum { BYTES_AHEAD = 256, ROWS_AHEAD = 12 };
 
 /** At most 16 rows of at most 16 numbers become columns. */
@@ -27,7 +28,8 @@ static void pack_square(float *to, int64_t to_row, const number *from, int64_t f
 }
 
 #if defined(WEIR_STORED_BF16)
-/** 16 rows of 32 numbers become columns, as pairs. */
+/** 16 rows of 32 numbers become columns, as pairs: half of the shuffles. From memory 1.5 times as
+ * fast, on a Xeon of the fifth generation. */
 static void pack_pairs(float *to, int64_t to_row, const number *from, int64_t from_row,
                        float scale) {
     vfloat pairs[LANES];
@@ -39,9 +41,9 @@ static void pack_pairs(float *to, int64_t to_row, const number *from, int64_t fr
     v_transpose(pairs);
     V_UNROLL
     for (int k = 0; k < LANES; k++) {
-        vint bits = (vint)pairs[k];
+        vword bits = (vword)pairs[k];
         v_store(to + 2 * k * to_row, (vfloat)(bits << 16) * scale);
-        v_store(to + (2 * k + 1) * to_row, (vfloat)(bits & (int32_t)0xFFFF0000) * scale);
+        v_store(to + (2 * k + 1) * to_row, (vfloat)(bits & 0xFFFF0000) * scale);
     }
 }
 #endif

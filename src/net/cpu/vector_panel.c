@@ -230,6 +230,8 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     const bool begins = place->begin != NULL;
     const float *begin = begins ? place->begin : c;
     const int64_t begin_row = begins ? panel->begin_row : c_row;
+    const float *add = place->add != NULL ? place->add : c;
+    const int64_t add_row = place->add != NULL ? panel->add_row : c_row;
     vregister sum[TILE_ROWS * TILE_REGISTERS];
     V_UNROLL
     for (int s = 0; s < rows * registers; s++) {
@@ -255,10 +257,8 @@ VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place
     V_UNROLL
     for (int s = 0; s < rows * registers; s++) {
         float *to = c + s / registers * c_row + s % registers * REGISTER_LANES;
-        const float *add = place->add != NULL ? place->add + s / registers * panel->add_row +
-                                                    s % registers * REGISTER_LANES
-                                              : to;
-        if (panel->mode == WEIR__PANEL_ADD) sum[s] += load(add, columns);
+        const float *old = add + s / registers * add_row + s % registers * REGISTER_LANES;
+        if (panel->mode == WEIR__PANEL_ADD) sum[s] += load(old, columns);
         store(to, sum[s], columns);
     }
 }

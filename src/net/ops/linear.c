@@ -45,8 +45,8 @@ static void contribute_input(struct weir_builder *builder, const struct weir__no
     weir__contribute(builder, x, weir__output_like(builder, dx, x));
 }
 
-static void contribute(struct weir_builder *builder, const struct weir__node *node,
-                       struct weir_value *bias, struct weir_value *dy) {
+static void contribute_all(struct weir_builder *builder, const struct weir__node *node,
+                           struct weir_value *bias, struct weir_value *dy) {
     struct weir_value *x = node->in[0], *weight = node->in[1];
     if (weir__wants_grad(x)) contribute_input(builder, node, dy);
     if (weir__wants_grad(weight)) {
@@ -61,13 +61,14 @@ static void contribute(struct weir_builder *builder, const struct weir__node *no
 
 static void gradient(struct weir_builder *builder, const struct weir__node *node,
                      struct weir_value *dy) {
-    contribute(builder, node, node->in[2], dy);
+    contribute_all(builder, node, node->in[2], dy);
 }
 
+/* In the order of its parts: the sum's other operand first. */
 static void add_gradient(struct weir_builder *builder, const struct weir__node *node,
                          struct weir_value *dy) {
     weir__contribute(builder, node->in[2], dy);
-    contribute(builder, node, node->shape.has_bias ? node->in[3] : NULL, dy);
+    contribute_all(builder, node, node->shape.has_bias ? node->in[3] : NULL, dy);
 }
 
 static double cost(const struct weir__node *node) {
