@@ -9,7 +9,6 @@
 
 #include "net/compile/compile.h"
 #include "net/compile/program.h"
-#include "net/cpu/level.h"
 
 #include <string.h>
 
@@ -76,27 +75,6 @@ static struct weir_value *build_branch(struct weir_builder *b, const struct weir
     return weir_sum(b, x, weir_dropout(b, weir_gelu(b, x, false), 0.4));
 }
 
-static struct weir_value *square(struct weir_builder *b, const char *local, struct weir_value *x) {
-    const struct weir_init init = {WEIR_INIT_UNIFORM, 0.5};
-    return weir_linear(b, x, weir_parameter(b, local, 2, (int64_t[]){4, 4}, init), NULL, false);
-}
-
-/** W x + B (A x). */
-static struct weir_value *build_beside(struct weir_builder *b, const struct weir_layer *layer,
-                                       struct weir_value *x) {
-    (void)layer;
-    struct weir_value *y = square(b, "w", x);
-    return weir_sum(b, y, square(b, "b", square(b, "a", x)));
-}
-
-/** W x + gelu(x): x is read between the product and the sum. */
-static struct weir_value *build_between(struct weir_builder *b, const struct weir_layer *layer,
-                                        struct weir_value *x) {
-    (void)layer;
-    struct weir_value *y = square(b, "w", x);
-    return weir_sum(b, y, weir_gelu(b, x, false));
-}
-
 #define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
 static const struct weir_layer_type forgets_stash = {.name = "forgets_stash",
                                                      ATTRS(skip_attrs),
@@ -125,8 +103,6 @@ static const struct weir_layer_type exchange = {
     .skips = {{WEIR_SKIP_POP, "in", NULL}, {WEIR_SKIP_STASH, "out", NULL}},
     .build = build_exchange};
 static const struct weir_layer_type branch = {.name = "branch", .build = build_branch};
-static const struct weir_layer_type beside = {.name = "beside", .build = build_beside};
-static const struct weir_layer_type between = {.name = "between", .build = build_between};
 
 static void add_type(struct weir_model *model, const struct weir_layer_type *type,
                      struct weir_attrs attrs) {
@@ -452,51 +428,6 @@ static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
     weir_model_destroy(model);
 }
 
-/* ---- rows that nobody asks for ---- */
-
-static void test_what_only_the_output_needs_may_be_made_for_fewer_rows(void) {
-    struct weir_gpt_options gpt = {1, 8, 2, 4, 5, false, 0};
-    const struct weir__level *level;
-    struct weir_model *model;
-    EXPECT_STATUS(weir__level_find(NULL, NULL, &level), WEIR_OK);
-    CHECK_OK(weir_model_gpt(test_allocator(), &gpt, NULL, &model));
-    const uint32_t balance = 3;
-    const struct weir__compile_options compiling = {.dtype = WEIR_F32,
-                                                    .balance = &balance,
-                                                    .stage_count = 1,
-                                                    .infer_only = true,
-                                                    .sequences = 1};
-    struct weir__network network;
-    struct weir__slices slices;
-    CHECK_OK(weir__network_init(&network, test_allocator(), model, &compiling, NULL));
-    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
-    size_t offsets[32] = {0};
-    EXPECT(network.stages[0].parameter_count <= 32);
-    struct weir__instance_options options = {.allocator = test_allocator(),
-                                             .backend = level->backend,
-                                             .slices = &slices,
-                                             .parameter_offsets = offsets,
-                                             .dtype = WEIR_F32,
-                                             .rows_max = 2,
-                                             .threads = 1,
-                                             .threads_known = true};
-    struct weir__instance *instance;
-    CHECK_OK(weir__instance_new(&options, 2, &instance));
-    CHECK_OK(weir__instance_plan(&options, instance, UINT32_C(1) << WEIR__PROGRAM_INFER));
-    const struct weir__program *program = &instance->programs[WEIR__PROGRAM_INFER];
-    uint32_t made = 0;
-    for (uint32_t i = 0; i < program->call_count; i++) {
-        const struct weir__planned_call *call = &program->calls[i];
-        if (!call->to_output || call->delivers) continue;
-        made++;
-        if (!EXPECT(call->row_units > 0)) TEST_FAIL("%s", weir__op_name(call->node->shape.op));
-    }
-    EXPECT(made >= 7); /* from the product behind attention to the head */
-    weir__instance_destroy(test_allocator(), instance);
-    weir__network_clean_up(&network);
-    weir_model_destroy(model);
-}
-
 /* ---- fusion ---- */
 
 static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
@@ -514,28 +445,6 @@ static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
     EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout_add), 1);
     EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout), 1);
     EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_add), 1);
-    weir__network_clean_up(&network);
-    weir_model_destroy(model);
-}
-
-static void test_sums_are_made_with_products_within_a_layer_only(void) {
-    struct weir_model *model = trial_model(row4, label, "cross_entropy");
-    add_linear(model, 4);
-    add_type(model, &beside, WEIR_NO_ATTRS);
-    add_type(model, &between, WEIR_NO_ATTRS);
-    trial_add_skip(model, "stash", "a", "");
-    add_linear(model, 4);
-    trial_add_skip(model, "pop_add", "a", "");
-    uint32_t balance = 6;
-    struct weir__network network;
-    struct weir__slices slices;
-    CHECK_OK(compile(model, &balance, 1, &network, NULL));
-    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_linear_add), 1);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_add), 2);
-    /* of W, after A's in the one layer and gelu's in the other; a skip's gradient comes alone */
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_BACKWARD, WEIR__OP_linear_grad_input_add), 2);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_BACKWARD, WEIR__OP_add), 1);
     weir__network_clean_up(&network);
     weir_model_destroy(model);
 }
@@ -730,9 +639,7 @@ WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
                 TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
                 TEST(the_parts_of_backward_make_the_whole),
                 TEST(recompute_leaves_the_bytes_that_forward_saved),
-                TEST(what_only_the_output_needs_may_be_made_for_fewer_rows),
                 TEST(dropout_and_sum_are_fused_within_a_layer_only),
-                TEST(sums_are_made_with_products_within_a_layer_only),
                 TEST(a_fused_sum_has_its_parts_bits),
                 TEST(biases_are_fused_on_cuda_with_their_parts_bits),
                 TEST(biases_are_fused_within_a_layer_only),

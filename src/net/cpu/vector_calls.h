@@ -30,7 +30,7 @@ int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape
                                               size_t *workspace);
 
 /** A product with weights, which are kept packed. */
-#define WEIR__WEIGHTS_ROW(name, pack_)                                                                  \
+#define WEIR__WEIGHTS_ROW(name, pack_)                                                             \
     [WEIR__OP_##name] = {.measure = VECTOR(measure_product),                                       \
                          .run = VECTOR(name),                                                      \
                          .measure_pack = VECTOR(measure_pack_linear),                              \
