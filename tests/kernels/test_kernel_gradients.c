@@ -38,7 +38,6 @@ static const struct pair pairs[] = {
     PAIR(linear, bias_grad, 2, 0, DY),
     PAIR(linear_add, linear_grad_input_add, 0, 0, DY, IN1, NONE),
     PAIR(linear_add, linear_grad_weight, 1, 0, IN0, DY),
-    PAIR(linear_add, copy, 2, 0, DY),
     PAIR(linear_add, bias_grad, 3, 0, DY),
     PAIR(embedding, embedding_grad, 1, 0, IN0, DY),
     PAIR(position_add, position_grad, 1, 0, DY),
