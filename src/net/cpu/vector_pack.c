@@ -28,8 +28,8 @@ static void pack_square(float *to, int64_t to_row, const number *from, int64_t f
 }
 
 #if defined(WEIR_STORED_BF16)
-/** 16 rows of 32 numbers become columns, as pairs: half of the shuffles. From memory 1.5 times as
- * fast, on a Xeon of the fifth generation. */
+/** 16 rows of 32 numbers become columns, as pairs: half of the shuffles. With what is brought near
+ * 1.5 times as fast from memory, on a Xeon of the fifth generation at v4. */
 static void pack_pairs(float *to, int64_t to_row, const number *from, int64_t from_row,
                        float scale) {
     vfloat pairs[LANES];
