@@ -419,3 +419,11 @@ bool trial_same_exported(const char *alone, const char *together) {
     return EXPECT_STATUS(weir__net_export(&io, together, exported, false), WEIR_OK) &&
            trial_same_files(alone, exported);
 }
+
+uint32_t trial_count_ops(const struct weir__slices *slices, enum weir__program_kind kind,
+                         enum weir__op_code op) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
+        count += slices->graph->nodes[slices->nodes[kind][i]]->op == op;
+    return count;
+}

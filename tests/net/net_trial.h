@@ -7,6 +7,7 @@
 #ifndef WEIR_TESTS_NET_TRIAL_H
 #define WEIR_TESTS_NET_TRIAL_H
 
+#include "net/compile/program.h"
 #include "weir_net.h"
 
 /** A mini-batch. Integers are below `classes`; floating-point numbers at the net's dtype. */
@@ -77,5 +78,9 @@ void trial_check_net(struct weir_net *net, const struct weir_model *model, bool 
 /** Compares every gradient of a net in f64 with central differences of its loss. */
 void trial_check_gradients(const struct weir_model *model, const struct weir_net_options *options,
                            const struct trial_data *data);
+
+/** Nodes of that op in a program. */
+uint32_t trial_count_ops(const struct weir__slices *slices, enum weir__program_kind kind,
+                         enum weir__op_code op);
 
 #endif

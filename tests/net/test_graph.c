@@ -22,14 +22,6 @@ static int compile(const struct weir_model *model, const uint32_t *balance, uint
     return weir__network_init(network, test_allocator(), model, &options, faults);
 }
 
-static uint32_t count_ops(const struct weir__slices *slices, enum weir__program_kind kind,
-                          enum weir__op_code op) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
-        count += slices->graph->nodes[slices->nodes[kind][i]]->op == op;
-    return count;
-}
-
 static void add_linear(struct weir_model *model, int64_t out) {
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", out)));
 }
@@ -256,8 +248,8 @@ static void test_recompute_has_only_what_backward_reads(void) {
     EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_FORWARD], 4);
     EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_CHECKPOINT], 4);
     EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_RECOMPUTE], 2);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_linear), 1);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_gelu), 1);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_linear), 1);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_gelu), 1);
     EXPECT_EQ_UINT(slices.inputs_kept, 1);
     EXPECT_EQ_UINT(slices.inputs_recomputed, 1);
     /* The loss reads the last product and its own logarithms. */
@@ -280,8 +272,8 @@ static void test_recompute_of_a_gpt_block_leaves_its_last_product_out(void) {
     struct weir__slices slices;
     CHECK_OK(compile(model, balance, 3, &network, NULL));
     CHECK_OK(weir__slice(&network.stages[1].graph, &slices));
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_linear), 4);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_linear), 3);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_linear), 4);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_linear), 3);
     EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_FORWARD], 10);
     EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_RECOMPUTE], 8);
     weir__network_clean_up(&network);
@@ -322,7 +314,8 @@ static void test_the_parts_of_backward_make_the_whole(void) {
     for (uint32_t s = 0; s < 2; s++) {
         CHECK_OK(weir__slice(&network.stages[s].graph, &slices));
         if (s == 1) check_parts(&slices);
-        EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_BACKWARD_INPUT, WEIR__OP_bias_grad), 0);
+        EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_BACKWARD_INPUT, WEIR__OP_bias_grad),
+                       0);
     }
     weir__network_clean_up(&network);
     struct trial_data data;
@@ -442,9 +435,9 @@ static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
     struct weir__slices slices;
     CHECK_OK(compile(model, &balance, 1, &network, NULL));
     CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout_add), 1);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout), 1);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_add), 1);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout_add), 1);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout), 1);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_add), 1);
     weir__network_clean_up(&network);
     weir_model_destroy(model);
 }
@@ -559,10 +552,10 @@ static void compare_middles(const struct weir_gpt_options *gpt, uint32_t gelus, 
     CHECK_OK(weir_model_gpt(test_allocator(), gpt, NULL, &model));
     if (middle_init(&parts, model, false) && middle_init(&fused, model, true)) {
         const enum weir__program_kind kind = WEIR__PROGRAM_FORWARD;
-        EXPECT_EQ_UINT(count_ops(&parts.slices, kind, WEIR__OP_bias_gelu), 0);
-        EXPECT_EQ_UINT(count_ops(&parts.slices, kind, WEIR__OP_bias_dropout_add), 0);
-        EXPECT_EQ_UINT(count_ops(&fused.slices, kind, WEIR__OP_bias_gelu), gelus);
-        EXPECT_EQ_UINT(count_ops(&fused.slices, kind, WEIR__OP_bias_dropout_add), sums);
+        EXPECT_EQ_UINT(trial_count_ops(&parts.slices, kind, WEIR__OP_bias_gelu), 0);
+        EXPECT_EQ_UINT(trial_count_ops(&parts.slices, kind, WEIR__OP_bias_dropout_add), 0);
+        EXPECT_EQ_UINT(trial_count_ops(&fused.slices, kind, WEIR__OP_bias_gelu), gelus);
+        EXPECT_EQ_UINT(trial_count_ops(&fused.slices, kind, WEIR__OP_bias_dropout_add), sums);
         run_middle(&parts, seed);
         run_middle(&fused, seed);
         for (size_t i = 0; i < WEIR__COUNT_OF(results); i++)
@@ -590,8 +583,8 @@ static void test_biases_are_fused_within_a_layer_only(void) {
     struct weir__slices slices;
     CHECK_OK(weir__network_init(&network, test_allocator(), model, &options, NULL));
     CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_gelu), 1);
-    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_bias_gelu), 0);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_gelu), 1);
+    EXPECT_EQ_UINT(trial_count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_bias_gelu), 0);
     weir__network_clean_up(&network);
     weir_model_destroy(model);
 }
