@@ -27,8 +27,9 @@ static struct weir__roofs some_roofs(void) {
     struct weir__roofs roofs = {.key = "weir roofs 1: a test's",
                                 .product = 1e9,
                                 .copy_cached = 4e9,
-                                .copy_memory = 1e9,
+                                .memory = 1e9,
                                 .thread = 0.5,
+                                .memory_thread = 0.25,
                                 .cache = 1024,
                                 .count = 3};
     roofs.samples[0] = (struct weir__roof_sample){WEIR__OP_linear, 1e-9, {10, 4, 4, 0}};
@@ -82,6 +83,11 @@ static void test_memory_beyond_the_cache_costs_besides(void) {
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 192 * 1e-10, 1e-15);
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 1), 19200 * 1e-10 + (76800 - 1024) / 1e9,
                 1e-12);
+    /* shared as memory is, but not with a call that is too short for it */
+    double own = 1920000 * 1e-10, beyond = (7680000 - 1024) / 1e9;
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 10000, 3), own / 2 + beyond / 1.5, 1e-12);
+    own = 19200 * 1e-10, beyond = (76800 - 1024) / 1e9;
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 3), own + beyond, 1e-12);
     add.op = WEIR__OP_concat; /* of which nothing is known but its bytes */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 1, 1), 768 / 8e9, 1e-15);
     /* what is added to is read and written */
@@ -114,7 +120,8 @@ static const char *fresh_cache(void) {
 static void expect_equal(const struct weir__roofs *a, const struct weir__roofs *b) {
     CHECK(a->count == b->count);
     EXPECT(a->product == b->product && a->copy_cached == b->copy_cached);
-    EXPECT(a->copy_memory == b->copy_memory && a->thread == b->thread && a->cache == b->cache);
+    EXPECT(a->memory == b->memory && a->memory_thread == b->memory_thread);
+    EXPECT(a->thread == b->thread && a->cache == b->cache);
     for (uint32_t i = 0; i < a->count; i++) {
         EXPECT(a->samples[i].op == b->samples[i].op && a->samples[i].rate == b->samples[i].rate);
         for (int k = 0; k < WEIR__ROOF_SIZES; k++)
@@ -207,6 +214,18 @@ static struct weir_model *wide_unet(void) {
     return model;
 }
 
+/* Most of whose calls are bound by memory: batch norms, sums, pools. */
+static struct weir_model *wide_amoebanet(void) {
+    struct weir_amoebanet_options options = WEIR_AMOEBANET_OPTIONS_INIT;
+    struct weir_model *model = NULL;
+    options.layers = 3;
+    options.filters = 64;
+    options.classes = 10;
+    options.height = options.width = 224;
+    EXPECT_STATUS(weir_model_amoebanetd(test_allocator(), &options, NULL, &model), WEIR_OK);
+    return model;
+}
+
 /* The estimate, over what was measured. */
 static double estimate_of(const struct weir_model *model) {
     struct weir_profile_options options = profile_options(2, 1);
@@ -220,8 +239,8 @@ static double estimate_of(const struct weir_model *model) {
 }
 
 static void test_estimates_are_near_what_layers_take(void) {
-    struct weir_model *models[] = {wide_gpt(), wide_unet()};
-    for (int i = 0; i < 2; i++) {
+    struct weir_model *models[] = {wide_gpt(), wide_unet(), wide_amoebanet()};
+    for (int i = 0; i < 3; i++) {
         double ratio = 0;
         for (int attempt = 0; attempt < ATTEMPTS_MOST; attempt++) {
             ratio = estimate_of(models[i]);

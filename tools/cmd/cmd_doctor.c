@@ -105,10 +105,11 @@ static void print_doctor(FILE *to, const struct doctor *d) {
         fprintf(to, "%s\n",
                 p->exclusive ? ", its own: waits by spinning" : ", shared: waits parked");
     }
-    fprintf(
-        to,
-        "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, %.1f GB/s in memory\n",
-        d->roofs.product * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
+    fprintf(to,
+            "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, reads and writes "
+            "%.1f GB/s "
+            "beyond it\n",
+            d->roofs.product * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.memory * 1e-9);
     doctor_world_print(to, &d->world);
     for (uint32_t i = 0; i < d->problems.kept; i++)
         fprintf(to, "problem     %s\n", d->problems.lines[i]);
@@ -145,7 +146,7 @@ static json_t *doctor_json(const struct doctor *d) {
     doctor_gpus_json_libraries(&d->gpus, libraries);
     json_t *roofs =
         json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.product, "copy_cached_bytes",
-                  d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
+                  d->roofs.copy_cached, "memory_bytes", d->roofs.memory);
     json_t *root = json_pack(
         "{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model", f->model,
         "cores", (int)f->cores, "usable_cores", (int)f->usable_cores, "quota_cores", f->quota_cores,

@@ -21,7 +21,8 @@ enum { MICRO_BATCHES = 4, STEPS_MAX = 1000 };
 
 /* The first micro-batch warms up and packs weights; then one of each way through a step. */
 static const char training_table[] = "0F0,0B0,0F1,0B1,0F2,0R2,0B2,0F3,0I3,0W3\n";
-static const char inference_table[] = "0F0,0B0,0F1,0B1,0F2,0B2,0F3,0B3\n";
+/* Of inference, and where calls are asked for. */
+static const char plain_table[] = "0F0,0B0,0F1,0B1,0F2,0B2,0F3,0B3\n";
 
 /** What a program's runs took, call by call. */
 struct program_times {
@@ -236,7 +237,8 @@ static int make_net(struct measuring *m, const struct weir_model *model,
     net.pipe.chunks = MICRO_BATCHES;
     net.pipe.workers = 1;
     net.pipe.infer_only = given->pipe.infer_only;
-    net.pipe.table_csv = given->pipe.infer_only ? inference_table : training_table;
+    bool plain = given->pipe.infer_only || m->visit != NULL;
+    net.pipe.table_csv = plain ? plain_table : training_table;
     net.pipe.table_csv_bytes = strlen(net.pipe.table_csv);
     net.pipe.checkpoint = WEIR_CHECKPOINT_NEVER;
     net.pipe.threads_per_worker = m->profile->shown.threads;

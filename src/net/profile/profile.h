@@ -55,8 +55,8 @@ struct weir__profile_call {
     double seconds; /**< that it took, at least */
 };
 typedef void weir__profile_visit_fn(void *context, const struct weir__profile_call *call);
-/** Measures as weir_profile_new does, and gives each call's time to `visit`, but for what programs
- * do besides nodes. Statuses as weir_profile_new. */
+/** Measures F and B as weir_profile_new does, and gives each call's time to `visit`, but for what
+ * programs do besides nodes. Statuses as weir_profile_new. */
 int weir__profile_calls(const struct weir_model *model, const struct weir_profile_options *options,
                         weir__profile_visit_fn *visit, void *context, struct weir_faults *faults);
 

@@ -118,7 +118,7 @@ static double rate_of(const struct weir__roofs *roofs, const struct weir__roof_s
 }
 
 double weir__roofs_beyond(const struct weir__roofs *roofs, const struct weir__roof_shape *shape) {
-    double beyond = (shape->bytes - roofs->cache) / roofs->copy_memory;
+    double beyond = (shape->bytes - roofs->cache) / roofs->memory;
     return beyond > 0 ? beyond : 0;
 }
 
@@ -127,9 +127,12 @@ double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__n
     struct weir__roof_shape shape = weir__roof_shape(node, rows);
     double seconds = rate_of(roofs, &shape) * shape.work;
     if (seconds == 0) seconds = unknown_seconds(roofs, node, &shape, rows);
-    if (seconds > WEIR__ROOF_SHARED_LEAST && threads > 1)
+    double beyond = weir__roofs_beyond(roofs, &shape);
+    if (seconds > WEIR__ROOF_SHARED_LEAST && threads > 1) {
         seconds /= 1 + (threads - 1) * roofs->thread;
-    return seconds + weir__roofs_beyond(roofs, &shape);
+        beyond /= 1 + (threads - 1) * roofs->memory_thread;
+    }
+    return seconds + beyond;
 }
 
 /* ---- finding them ---- */
@@ -145,7 +148,7 @@ static struct {
 /* The number counts changes of kernels that change rates: roofs of before hold no more. */
 static void fill_key(const struct weir_profile *of, struct weir__roofs *roofs) {
     *roofs = (struct weir__roofs){.count = 0};
-    snprintf(roofs->key, sizeof roofs->key, "weir roofs 7: %s: %s: %s %s", of->version, of->machine,
+    snprintf(roofs->key, sizeof roofs->key, "weir roofs 8: %s: %s: %s %s", of->version, of->machine,
              of->libraries, weir_dtype_name(of->dtype));
 }
 

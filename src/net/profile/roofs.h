@@ -7,9 +7,10 @@
  * as weir_profile_new measures, on one thread; each call is a sample: seconds per unit of work
  * (multiply-adds of products, numbers of all else) at a shape. A call's estimate is its work at the
  * rate of its op's samples, weighted by how near their shapes are; what is beyond a core's cache
- * is read or written besides, each byte in the time of one that is copied (kernels read many places
- * at a time, none as well as a copy), and more threads share what is long enough as well as they
- * shared the largest net. There is no constant of any one machine in this.
+ * is read or written besides, each byte in the time that it took a net whose rows are many more
+ * than the caches hold beyond the same net of few, and more threads share what is long enough as
+ * well as they shared the largest net, and memory as they shared that one's. There is no constant
+ * of any one machine in this.
  *
  * Measuring takes 0.3 to 0.6 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
@@ -69,9 +70,10 @@ struct weir__roof_sample {
 struct weir__roofs {
     char key[WEIR__ROOF_KEY_MAX]; /**< of what; one line */
     double product;               /**< FLOP a second of the fastest product, on one thread */
-    double copy_cached;           /**< bytes copied a second by one thread, within the cache … */
-    double copy_memory;           /**< … and far beyond it */
-    double thread;                /**< what each further thread adds to one's speed, 0 … 1 */
+    double copy_cached;           /**< bytes copied a second by one thread, within the cache */
+    double memory;                /**< bytes of operands a second that it moves far beyond it */
+    double thread;                /**< what each further thread adds to one's speed, 0 … 1 … */
+    double memory_thread;         /**< … and to how fast it moves what is beyond the cache */
     double cache;                 /**< bytes of a core's own: of L2 */
     uint32_t count;
     struct weir__roof_sample samples[WEIR__ROOF_SAMPLES_MAX];
@@ -87,7 +89,8 @@ int weir__roofs_measure(const struct weir_profile *of, struct weir__roofs *roofs
 /** A node's call with so many rows on so many threads. */
 double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__node *node,
                            int64_t rows, uint32_t threads);
-/** What moving its operands takes of that, beyond a core's cache; samples are without it. */
+/** What moving its operands takes of that on one thread, beyond a core's cache; samples are without
+ * it. */
 double weir__roofs_beyond(const struct weir__roofs *roofs, const struct weir__roof_shape *shape);
 struct weir__roof_shape weir__roof_shape(const struct weir__node *node, int64_t rows);
 

@@ -16,7 +16,8 @@
 #include <time.h>
 
 enum { FILE_MAX = 1 << 17, DAY_SECONDS = 24 * 60 * 60 };
-static const char figures_form[] = "product %lg cached %lg memory %lg thread %lg cache %lg%n";
+static const char figures_form[] =
+    "product %lg cached %lg memory %lg thread %lg memory_thread %lg cache %lg%n";
 static const char sample_form[] = "%39s %lg %lg %lg %lg %lg%n";
 
 struct roofs_path {
@@ -41,6 +42,10 @@ static const char *after_line(const char *at, int used) {
 
 static bool is_rate(double x) {
     return isfinite(x) && x > 0;
+}
+
+static bool is_part(double x) {
+    return x >= 0 && x <= 1;
 }
 
 static bool is_op(const char *name, enum weir__op_code *op) {
@@ -69,12 +74,11 @@ static bool read_text(const char *at, struct weir__roofs *roofs) {
     roofs->count = 0;
     if (strncmp(at, roofs->key, key) != 0 || at[key] != '\n') return false;
     at += key + 1;
-    if (sscanf(at, figures_form, &roofs->product, &roofs->copy_cached, &roofs->copy_memory,
-               &roofs->thread, &roofs->cache, &used) != 5)
+    if (sscanf(at, figures_form, &roofs->product, &roofs->copy_cached, &roofs->memory,
+               &roofs->thread, &roofs->memory_thread, &roofs->cache, &used) != 6)
         return false;
-    bool sound = is_rate(roofs->product) && is_rate(roofs->copy_cached) &&
-                 is_rate(roofs->copy_memory) && roofs->thread >= 0 && roofs->thread <= 1 &&
-                 roofs->cache >= 0;
+    bool sound = is_rate(roofs->product) && is_rate(roofs->copy_cached) && is_rate(roofs->memory) &&
+                 is_part(roofs->thread) && is_part(roofs->memory_thread) && roofs->cache >= 0;
     at = sound ? after_line(at, used) : NULL;
     while (at != NULL && strcmp(at, "end\n") != 0)
         at = roofs->count < WEIR__ROOF_SAMPLES_MAX
@@ -121,9 +125,10 @@ void weir__roofs_keep(const struct weir__roofs *roofs) {
     place_of(roofs->key, &place);
     if (place.text[0] == '\0' || weir__file_begin(&io, place.text, &file) != WEIR_OK) return;
     int length = snprintf(head, sizeof head,
-                          "%s\nproduct %.5g cached %.5g memory %.5g thread %.5g cache %.17g\n",
-                          roofs->key, roofs->product, roofs->copy_cached, roofs->copy_memory,
-                          roofs->thread, roofs->cache);
+                          "%s\nproduct %.5g cached %.5g memory %.5g thread %.5g memory_thread %.5g "
+                          "cache %.17g\n",
+                          roofs->key, roofs->product, roofs->copy_cached, roofs->memory,
+                          roofs->thread, roofs->memory_thread, roofs->cache);
     assert(length > 0 && length < (int)sizeof head);
     (void)weir__file_write(&file, head, (size_t)length);
     for (uint32_t i = 0; i < roofs->count; i++) write_sample(&file, &roofs->samples[i]);

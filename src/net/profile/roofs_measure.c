@@ -2,11 +2,11 @@
 /* Measuring a machine's roofs. */
 #include "net/profile/roofs.h"
 
-#include "device/device.h"
 #include "net/compile/model_file.h"
 #include "net/profile/profile.h"
 #include "place/place.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- the small nets ---- */
@@ -14,7 +14,6 @@
 struct small_net {
     const char *text;
     int64_t rows;
-    bool shared; /* the one by which threads are judged: the last */
 };
 
 #define TEXT(width, heads, context, dropout)                                                       \
@@ -40,12 +39,12 @@ struct small_net {
 #define DOUBLE "{\"type\":\"upsample\",\"scale_factor\":2},"
 
 static const struct small_net small_nets[] = {
-    {TEXT("64", "2", "32", "0.1"), 2, false},
+    {TEXT("64", "2", "32", "0.1"), 2},
     {"{\"input\":{\"dtype\":\"f32\",\"shape\":[64]}," CLASSES
      ",\"layers\":[" LINEAR("256") "," PLAIN("relu") LINEAR("256") "," PLAIN("gelu")
          LINEAR("256") "," PLAIN("tanh") PLAIN("layer_norm") PLAIN("rms_norm") PLAIN("sigmoid")
              LINEAR("64") "," PLAIN("softmax") PLAIN("dropout") LINEAR("10") "]}",
-     8, false},
+     8},
     {IMAGE("16", CLASSES,
            CONV("16", "3", "1") PLAIN("relu") STASH("a") HALF CONV("32", "3", "1") PLAIN("silu")
                CONV("64", "1", "0") PLAIN("gelu") CONV("128", "3", "1") PLAIN("leaky_relu")
@@ -55,34 +54,45 @@ static const struct small_net small_nets[] = {
                "pop_concat", "a") "{\"type\":\"avg_pool2d\",\"kernel_size\":2}," PLAIN("dropout2d")
                PLAIN("sigmoid") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":"
                                 "1}," PLAIN("flatten") LINEAR("10")),
-     4, false},
+     4},
     {IMAGE("48", "\"target\":{\"dtype\":\"f32\",\"shape\":[1,48,48]},\"loss\":\"bce_with_logits\"",
            CONV("16", "3", "1") NORM PLAIN("leaky_relu") STASH("a") HALF CONV("32", "3", "1")
                NORM PLAIN("leaky_relu") STASH("b") CONV("32", "3", "1") NORM PLAIN(
                    "leaky_relu") POP("pop_add", "b") DOUBLE CONV("16", "3", "1")
                    POP("pop_concat", "a") CONV("8", "3", "1") NORM PLAIN("leaky_relu") CONV(
                        "8", "3", "1") "{\"type\":\"conv2d\",\"out_channels\":1,\"kernel_size\":1}"),
-     1, false},
-    {IMAGE("32", CLASSES,
-           CONV("64", "3", "1") CONV("64", "3", "1") HALF HALF CONV("384", "1", "0")
+     1},
+    {IMAGE("16", CLASSES,
+           CONV("64", "3", "1") CONV("64", "3", "1") HALF CONV("384", "1", "0")
                CONV("384", "3", "1") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN(
                    "flatten") LINEAR("10")),
-     1, false},
-    {TEXT("256", "4", "128", "0.0"), 1, true}};
+     4}};
+
+/* By which threads are judged. */
+static const struct small_net shared_net = {TEXT("256", "4", "128", "0.0"), 1};
+
+/* By which memory is judged: a tensor of few rows, and of as many as make twice a core's cache. */
+static const double BYTES_OF_ROW = 8 * 32 * 32 * 4;
+static const struct small_net memory_net = {
+    "{\"input\":{\"dtype\":\"f32\",\"shape\":[8,32,32]}," CLASSES
+    ",\"layers\":[" PLAIN("batch_norm2d") STASH("a") PLAIN("relu") POP("pop_add", "a") PLAIN("relu")
+        PLAIN("batch_norm2d") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN(
+            "flatten") LINEAR("10") "]}",
+    2};
 
 /* What memory takes of a sample is not known so well that more may be taken off. */
 #define PART_LEAST 0.5
 
+enum { MANY_LEAST = 64, MANY_MOST = 2048 };
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], CALLS_MAX = 256 };
 
 /* ---- measuring ---- */
 
-struct sampling {
-    struct weir__roofs *roofs;
-    double alone[CALLS_MAX]; /* seconds of the judged net's calls on one thread */
-    uint32_t call_count;
-    bool team; /* the same calls, on all threads */
-    double long_alone, long_team;
+/* A net's calls, in order: the least that each took in all turns. */
+struct calls {
+    struct weir__roofs *roofs; /* which take them as samples; NULL: none */
+    uint32_t count, known;     /* of this turn, and of those before */
+    double seconds[CALLS_MAX], bytes[CALLS_MAX];
 };
 
 /* A call that shares its op and shape with an earlier one says nothing new. */
@@ -94,35 +104,31 @@ static bool is_known(const struct weir__roofs *roofs, const struct weir__roof_sh
     return false;
 }
 
-static void add_sample(struct weir__roofs *roofs, const struct weir__profile_call *call) {
-    struct weir__roof_shape shape = weir__roof_shape(call->node, call->rows);
-    bool takes = call->seconds > 0 && shape.work > 0 && roofs->count < WEIR__ROOF_SAMPLES_MAX;
-    if (!takes || is_known(roofs, &shape)) return;
-    double seconds = call->seconds - weir__roofs_beyond(roofs, &shape);
-    if (seconds < PART_LEAST * call->seconds) seconds = PART_LEAST * call->seconds;
+static void add_sample(struct weir__roofs *roofs, const struct weir__roof_shape *shape,
+                       double took) {
+    bool takes = took > 0 && shape->work > 0 && roofs->count < WEIR__ROOF_SAMPLES_MAX;
+    if (!takes || is_known(roofs, shape)) return;
+    double seconds = fmax(took - weir__roofs_beyond(roofs, shape), PART_LEAST * took);
     struct weir__roof_sample *sample = &roofs->samples[roofs->count++];
-    *sample = (struct weir__roof_sample){.op = shape.op, .rate = seconds / shape.work};
-    memcpy(sample->size, shape.size, sizeof sample->size);
-    if (shape.op == WEIR__OP_linear && 2 / sample->rate > roofs->product)
+    *sample = (struct weir__roof_sample){.op = shape->op, .rate = seconds / shape->work};
+    memcpy(sample->size, shape->size, sizeof sample->size);
+    if (shape->op == WEIR__OP_linear && 2 / sample->rate > roofs->product)
         roofs->product = 2 / sample->rate;
 }
 
 static void take_call(void *context, const struct weir__profile_call *call) {
-    struct sampling *sampling = context;
-    bool wanted = call->kind == WEIR__PROGRAM_FORWARD || call->kind == WEIR__PROGRAM_BACKWARD;
-    if (!wanted || sampling->call_count == CALLS_MAX) return;
-    uint32_t at = sampling->call_count++;
-    if (!sampling->team) {
-        sampling->alone[at] = call->seconds;
-        add_sample(sampling->roofs, call);
-    } else if (sampling->alone[at] > WEIR__ROOF_SHARED_LEAST) {
-        sampling->long_alone += sampling->alone[at];
-        sampling->long_team += call->seconds;
-    }
+    struct calls *calls = context;
+    struct weir__roof_shape shape = weir__roof_shape(call->node, call->rows);
+    if (calls->count == CALLS_MAX) return;
+    if (calls->roofs != NULL) add_sample(calls->roofs, &shape, call->seconds);
+    uint32_t at = calls->count++;
+    calls->seconds[at] =
+        at < calls->known ? fmin(calls->seconds[at], call->seconds) : call->seconds;
+    calls->bytes[at] = shape.bytes;
 }
 
-static int sample_net(struct sampling *sampling, const struct small_net *net,
-                      const struct weir_profile *of, uint32_t threads) {
+static int time_net(struct calls *calls, const struct small_net *net, const struct weir_profile *of,
+                    uint32_t threads) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir_model *model;
     int status = weir__model_text_read(NULL, net->text, strlen(net->text), "roofs", NULL, &model);
@@ -136,70 +142,126 @@ static int sample_net(struct sampling *sampling, const struct small_net *net,
     options.net.dtype = of->dtype;
     options.net.reference = of->reference;
     options.net.level = of->dtype == WEIR_F64 || of->reference ? NULL : of->libraries;
-    options.warm_up = 1;
-    options.steps_least = net->shared ? 5 : 1;
+    options.warm_up = 0; /* a step's first micro-batch does it */
+    options.steps_least = 1;
     options.seconds = 0.01;
-    sampling->call_count = 0;
-    status = weir__profile_calls(model, &options, take_call, sampling, NULL);
+    status = weir__profile_calls(model, &options, take_call, calls, NULL);
     weir_model_destroy(model);
     return status;
 }
 
-static int sample_nets(struct sampling *sampling, const struct weir_profile *of, uint32_t cores) {
-    bool slow = of->dtype == WEIR_F64 || of->reference; /* whose rates do not depend on size */
-    for (uint32_t i = 0; i < SMALL_NETS; i++) {
-        if (slow && small_nets[i].shared) continue;
-        int status = sample_net(sampling, &small_nets[i], of, 1);
+/* Bytes beyond the cache a second: what many rows take and as many times few do not. */
+static double memory_rate(const struct calls *few, const struct calls *many, double times,
+                          double cache) {
+    double bytes = 0, seconds = 0;
+    for (uint32_t i = 0; i < many->count && i < few->count; i++) {
+        if (many->bytes[i] <= cache) continue;
+        bytes += many->bytes[i] - cache;
+        seconds +=
+            fmax(many->seconds[i] - times * few->seconds[i], (1 - PART_LEAST) * many->seconds[i]);
+    }
+    return seconds > 0 ? bytes / seconds : 0;
+}
+
+/* A net on one thread, and on all of them. */
+struct teams {
+    const struct weir_profile *of;
+    uint32_t threads;
+    struct calls alone, team;
+};
+
+/* In turns, since others may use the machine. */
+static int time_teams(struct teams *teams, const struct small_net *net) {
+    enum { TURNS = 2 };
+    for (int i = 0; i < TURNS; i++) {
+        teams->alone.known = teams->alone.count, teams->alone.count = 0;
+        teams->team.known = teams->team.count, teams->team.count = 0;
+        int status = time_net(&teams->alone, net, teams->of, 1);
+        if (status == WEIR_OK && teams->threads > 1)
+            status = time_net(&teams->team, net, teams->of, teams->threads);
         if (status != WEIR_OK) return status;
     }
-    if (slow || cores == 1) return WEIR_OK;
-    sampling->team = true;
-    int status = sample_net(sampling, &small_nets[SMALL_NETS - 1], of, cores);
-    if (status != WEIR_OK || sampling->long_team <= 0) return status;
-    double added = (sampling->long_alone / sampling->long_team - 1) / (cores - 1);
-    sampling->roofs->thread = added < 0 ? 0 : added > 1 ? 1 : added;
     return WEIR_OK;
+}
+
+/* What each further thread adds to one's speed in those calls that move more than so many bytes. */
+static double added_by_threads(const struct teams *teams, double bytes_least) {
+    const struct calls *alone = &teams->alone, *team = &teams->team;
+    double by_one = 0, by_all = 0;
+    assert(teams->threads > 1);
+    for (uint32_t i = 0; i < alone->count && i < team->count; i++) {
+        if (alone->seconds[i] <= WEIR__ROOF_SHARED_LEAST || alone->bytes[i] < bytes_least) continue;
+        by_one += alone->seconds[i];
+        by_all += team->seconds[i];
+    }
+    double added = by_all > 0 ? (by_one / by_all - 1) / (teams->threads - 1) : 0;
+    return fmin(fmax(added, 0), 1);
+}
+
+static int measure_memory(struct teams *teams, struct weir__roofs *roofs) {
+    struct calls few = {.roofs = NULL};
+    struct small_net many = memory_net;
+    many.rows = (int64_t)fmin(fmax(2 * roofs->cache / BYTES_OF_ROW, MANY_LEAST), MANY_MOST);
+    double times = (double)many.rows / (double)memory_net.rows;
+    int status = time_net(&few, &memory_net, teams->of, 1);
+    if (status != WEIR_OK) return status;
+    if ((status = time_teams(teams, &many)) != WEIR_OK) return status;
+    roofs->memory = memory_rate(&few, &teams->alone, times, roofs->cache);
+    if (teams->threads > 1) roofs->memory_thread = added_by_threads(teams, roofs->cache);
+    return roofs->memory > 0 ? WEIR_OK : WEIR_ERR_BACKEND;
+}
+
+static int measure_nets(const struct weir_profile *of, uint32_t cores, struct weir__roofs *roofs) {
+    struct teams memory = {.of = of, .threads = cores}, shared = {.of = of, .threads = cores};
+    struct calls calls = {.roofs = roofs};
+    int status = measure_memory(&memory, roofs);
+    for (uint32_t i = 0; status == WEIR_OK && i < SMALL_NETS; i++, calls.count = 0)
+        status = time_net(&calls, &small_nets[i], of, 1);
+    bool slow = of->dtype == WEIR_F64 || of->reference;
+    if (status != WEIR_OK || slow) return status; /* whose rates do not depend on size */
+    shared.alone.roofs = roofs;
+    status = time_teams(&shared, &shared_net);
+    if (cores > 1) roofs->thread = added_by_threads(&shared, 0);
+    return status;
 }
 
 /* ---- copies ---- */
 
-enum { CACHED = 256 << 10, MEMORY = 24 << 20, COPIES = 3 };
+enum { CACHED = 256 << 10, COPIES = 3 };
 
 /* The best of some: a roof, not a mean. */
-static double copy_rate(size_t bytes, uint64_t last_cache_bytes) {
-    char *to = weir__acquire(NULL, bytes, 1), *from = weir__acquire(NULL, bytes, 1);
+static double cached_copy_rate(void) {
+    char *to = weir__acquire(NULL, CACHED, 1), *from = weir__acquire(NULL, CACHED, 1);
     uint64_t best = UINT64_MAX;
     if (to != NULL && from != NULL) {
-        memset(to, 1, bytes);
-        memset(from, 2, bytes);
+        memset(to, 1, CACHED);
+        memset(from, 2, CACHED);
         for (int i = 0; i < COPIES; i++) {
             uint64_t begin = weir__now_ns();
-            weir__cpu_copy(to, from, bytes, weir__copy_stream_min(last_cache_bytes));
+            memcpy(to, from, CACHED);
             uint64_t took = weir__now_ns() - begin;
             if (took < best) best = took;
         }
     }
-    weir__release(NULL, to, bytes, 1);
-    weir__release(NULL, from, bytes, 1);
-    return best > 0 && best < UINT64_MAX ? (double)bytes / ((double)best * 1e-9) : 0;
+    weir__release(NULL, to, CACHED, 1);
+    weir__release(NULL, from, CACHED, 1);
+    return best > 0 && best < UINT64_MAX ? CACHED / ((double)best * 1e-9) : 0;
 }
 
 int weir__roofs_measure(const struct weir_profile *of, struct weir__roofs *roofs) {
     struct weir__machine_facts facts = {.usable_cores = 1};
     struct weir__machine *machine;
-    struct sampling sampling = {.roofs = roofs};
     roofs->count = 0;
     roofs->product = 0;
-    roofs->thread = of->reference || of->dtype == WEIR_F64 ? 0 : 1; /* those share nothing */
+    /* f64's and references' calls share nothing */
+    roofs->thread = roofs->memory_thread = of->reference || of->dtype == WEIR_F64 ? 0 : 1;
     if (weir__machine_new(NULL, &machine) == WEIR_OK) {
         weir__machine_facts(machine, &facts);
         weir__machine_destroy(machine);
     }
-    uint64_t last = facts.l3_bytes > 0 ? facts.l3_bytes : facts.l2_bytes;
     roofs->cache = (double)facts.l2_bytes;
-    roofs->copy_cached = copy_rate(CACHED, last);
-    roofs->copy_memory = copy_rate(MEMORY, last);
-    if (roofs->copy_cached <= 0 || roofs->copy_memory <= 0) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = sample_nets(&sampling, of, facts.usable_cores);
+    roofs->copy_cached = cached_copy_rate();
+    if (roofs->copy_cached <= 0) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = measure_nets(of, roofs->thread > 0 ? facts.usable_cores : 1, roofs);
     return status == WEIR_OK && roofs->product <= 0 ? WEIR_ERR_BACKEND : status;
 }
