@@ -239,17 +239,39 @@ static void expect_chains(const struct kernel_case *test) {
     kernel_results_clean_up(&got);
 }
 
+static size_t packed_bytes(int64_t in, int64_t out, int64_t side, int64_t rows) {
+    const struct sizes sizes = {1, in, out, side, side, 3, 1, 1, 1, 1};
+    struct weir__op_shape shape = shape_of(&sizes, WEIR__OP_conv2d);
+    size_t bytes = 0;
+    shape.dtype = WEIR_F32;
+    shape.rows_max = rows;
+    EXPECT_STATUS(kernel_of(WEIR__OP_conv2d, KERNEL_VECTOR)->measure_pack(&shape, &bytes), WEIR_OK);
+    return bytes;
+}
+
+static void expect_chains_of(const struct sizes *sizes, enum weir__op_code op, bool has_bias,
+                             bool overwrite) {
+    struct weir__op_shape shape = shape_of(sizes, op);
+    struct kernel_case test;
+    shape.has_bias = has_bias;
+    kernel_case_init(&test, &shape);
+    test.overwrite = overwrite;
+    expect_chains(&test);
+    kernel_case_clean_up(&test);
+}
+
 static void test_each_number_is_one_chain(void) {
     for (size_t i = 0; i < WEIR__COUNT_OF(nets); i++)
-        for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++) {
-            struct weir__op_shape shape = shape_of(&nets[i], ops[o]);
-            struct kernel_case test;
-            shape.has_bias = (i + o) % 2 == 0;
-            kernel_case_init(&test, &shape);
-            test.overwrite = i % 2 == 0;
-            expect_chains(&test);
-            kernel_case_clean_up(&test);
-        }
+        for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
+            expect_chains_of(&nets[i], ops[o], (i + o) % 2 == 0, i % 2 == 0);
+}
+
+/** More than caches are worth: they are packed past them. */
+static void test_kernels_of_very_many_channels_are_packed_alike(void) {
+    const struct sizes many = {1, 736, 736, 8, 8, 3, 1, 1, 1, 1};
+    EXPECT(packed_bytes(736, 736, 8, 1) > 32 << 20);
+    expect_chains_of(&many, WEIR__OP_conv2d, true, true);
+    expect_chains_of(&many, WEIR__OP_conv2d_grad_input, false, true);
 }
 
 /* ---- any backend ---- */
@@ -301,16 +323,6 @@ static void test_packed_weights_depend_on_the_largest_row_count_only(void) {
         }
 }
 
-static size_t packed_bytes(int64_t in, int64_t out, int64_t side, int64_t rows) {
-    const struct sizes sizes = {1, in, out, side, side, 3, 1, 1, 1, 1};
-    struct weir__op_shape shape = shape_of(&sizes, WEIR__OP_conv2d);
-    size_t bytes = 0;
-    shape.dtype = WEIR_F32;
-    shape.rows_max = rows;
-    EXPECT_STATUS(kernel_of(WEIR__OP_conv2d, KERNEL_VECTOR)->measure_pack(&shape, &bytes), WEIR_OK);
-    return bytes;
-}
-
 /** 16 numbers of a pair of channels instead of 9, where images have tiles enough for them. */
 static void test_kernels_of_very_many_channels_want_larger_images(void) {
     EXPECT_EQ_UINT(packed_bytes(1600, 1600, 4, 9) / 1600 / 1600, 16 * sizeof(float));
@@ -327,6 +339,7 @@ static void test_many_kernels_of_few_tiles_are_not_kept_packed(void) {
 
 WEIR_TEST_SUITE(kernel_conv, TEST(results_are_near_the_reference_whatever_the_threads),
                 TEST(each_number_is_one_chain),
+                TEST(kernels_of_very_many_channels_are_packed_alike),
                 TEST(packed_weights_depend_on_the_largest_row_count_only),
                 TEST(kernels_of_very_many_channels_want_larger_images),
                 TEST(many_kernels_of_few_tiles_are_not_kept_packed))

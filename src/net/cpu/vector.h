@@ -140,6 +140,24 @@ VECTOR_INLINE void v_store_f32(float *to, vfloat v) {
     memcpy(to, &v, sizeof v);
 }
 
+/** Past the caches: what is written once and read long after. `to` is a line's, and v_past_done
+ * comes before others read it. */
+VECTOR_INLINE void v_store_past(float *to, vfloat v) {
+#if defined(__clang__)
+    __builtin_nontemporal_store(v, (vfloat *)to);
+#else
+    v_store_f32(to, v);
+#endif
+}
+
+VECTOR_INLINE void v_past_done(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#else
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+}
+
 VECTOR_INLINE vfloat v_all(float x) {
     return (vfloat){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }

@@ -162,6 +162,9 @@ int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk) {
     return walk->groups * tiles_of(walk) * tile_floats(walk);
 }
 
+/** As many floats are in no cache any more when a product reads them. */
+enum { PAST_LEAST = 1 << 23 };
+
 /** Weights on their way from PyTorch's order. */
 struct packing {
     const struct weir__conv_walk *walk;
@@ -225,8 +228,12 @@ static void pack_columns(const struct packing *packing, const float *kernels, in
 static void pack_filtered(const struct packing *packing, int64_t column, float *to) {
     const struct weir__conv_walk *walk = packing->walk;
     const struct weir__winograd_kernels kernels = {
-        packing->weight, walk->back ? walk->columns : walk->depth,
-        walk->back ? walk->depth : walk->columns, walk->back, packing->rounds};
+        .weight = packing->weight,
+        .in = walk->back ? walk->columns : walk->depth,
+        .out = walk->back ? walk->depth : walk->columns,
+        .back = walk->back,
+        .rounds = packing->rounds,
+        .past = WEIR__WINOGRAD_POSITIONS * walk->columns * walk->depth >= PAST_LEAST};
     for (int64_t d = 0; d < walk->depth; d += WEIR__WINOGRAD_SLICE) {
         struct weir__conv_range depth = {d, v_least(d + WEIR__WINOGRAD_SLICE, walk->depth)};
         int64_t distance = (depth.end - d) * WEIR__TILE_COLUMNS;

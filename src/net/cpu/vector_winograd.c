@@ -12,8 +12,9 @@
  * quarters of the time, at their roof. Larger chunks, slices and blocks are no faster. On a Xeon
  * the last of these takes 26 to 32 ms with AVX-512 whether its kernels are kept packed or packed by
  * the call, and packing them for all calls 50 to 80 ms after each update; at v3 30 to 38 ms kept
- * and 40 to 50 not, and packing 45 to 95, which four micro-batches win back and no more. What
- * prefetches kernels while others are multiplied stalls these instead.
+ * and 40 to 50 not, and packing 45 to 95, which four micro-batches win back and no more; with
+ * AVX-512 it is 30 since it goes past the caches. What prefetches kernels while others are
+ * multiplied stalls these instead.
  */
 #include "net/cpu/vector_winograd.h"
 

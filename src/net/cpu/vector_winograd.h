@@ -85,6 +85,7 @@ struct weir__winograd_kernels {
     int64_t in, out;
     bool back;   /**< columns are inputs, the depth is of outputs, and kernels are turned by half */
     bool rounds; /**< to what bf16 holds, first */
+    bool past;   /**< packed past the caches, where they lie on whole lines */
 };
 
 /** Brings a tile of columns, from `column` on, into the domain: channel d of the depth's range at

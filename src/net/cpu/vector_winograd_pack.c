@@ -42,7 +42,7 @@ VECTOR_INLINE void transform(const vfloat taps[TAPS], vfloat to[WEIR__WINOGRAD_P
 struct packed_piece {
     float *to;
     int64_t distance; /* from position to position */
-    bool rounds;
+    bool rounds, past;
 };
 
 VECTOR_INLINE void place(const struct packed_piece *piece, int64_t channel,
@@ -53,8 +53,15 @@ VECTOR_INLINE void place(const struct packed_piece *piece, int64_t channel,
     for (int k = 0; k < TAPS; k++)
         rounded[k] = piece->rounds ? v_from_bf16(v_to_bf16(taps[k])) : taps[k];
     transform(rounded, all);
-    V_UNROLL
-    for (int p = 0; p < WEIR__WINOGRAD_POSITIONS; p++) v_store(to + p * piece->distance, all[p]);
+    if (piece->past) {
+        V_UNROLL
+        for (int p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
+            v_store_past(to + p * piece->distance, all[p]);
+    } else {
+        V_UNROLL
+        for (int p = 0; p < WEIR__WINOGRAD_POSITIONS; p++)
+            v_store(to + p * piece->distance, all[p]);
+    }
 }
 
 VECTOR_INLINE void fetch(const float *from, int64_t floats) {
@@ -120,9 +127,10 @@ static void pack_back(const struct weir__winograd_kernels *kernels, int64_t colu
 void VECTOR(winograd_pack)(const struct weir__winograd_kernels *kernels, int64_t column,
                            struct weir__conv_range depth, float *to, int64_t distance) {
     int64_t all = kernels->back ? kernels->in : kernels->out;
+    bool past = kernels->past && (uintptr_t)to % (LANES * sizeof *to) == 0 && distance % LANES == 0;
     assert(column % WEIR__TILE_COLUMNS == 0 && column < all);
     for (int64_t j = 0; j < WEIR__TILE_COLUMNS; j += LANES) {
-        const struct packed_piece piece = {to + j, distance, kernels->rounds};
+        const struct packed_piece piece = {to + j, distance, kernels->rounds, past};
         int64_t columns = v_least(all - column - j, LANES);
         if (columns <= 0)
             for (int64_t d = 0; d < depth.end - depth.first; d++) {
@@ -134,4 +142,5 @@ void VECTOR(winograd_pack)(const struct weir__winograd_kernels *kernels, int64_t
         else
             pack_forward(kernels, column + j, columns, depth, &piece);
     }
+    if (past) v_past_done();
 }
