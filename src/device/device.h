@@ -177,7 +177,7 @@ int weir__device_check(const char *name, struct weir_error *error);
 
 /** CPU copy by the best known way for its size: memcpy below `stream_min` bytes, non-temporal
  * stores from there on (where the destination is 64-byte aligned). What a device's `copy` does;
- * exposed for the copy bench and the doctor. */
+ * exposed for the copy bench. */
 void weir__cpu_copy(void *destination, const void *source, size_t bytes, size_t stream_min);
 /** A CPU's `judge`; `stream` may be NULL. WEIR_OK. */
 int weir__cpu_judge(struct weir_stream *stream, const struct weir__judgement *judgement);

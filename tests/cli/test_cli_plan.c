@@ -373,7 +373,7 @@ static void test_doctor_names_the_machine(void) {
     EXPECT(json_is_array(json_object_get(here, "gpus")));
     EXPECT(json_is_string(json_object_get(json_object_get(here, "libraries"), "hwloc")));
     EXPECT(cli_number(roofs, "gemm_flops") > 1e6);
-    EXPECT(cli_number(roofs, "memory_bytes") > 1e6);
+    EXPECT(cli_number(roofs, "memory_bytes_per_second") > 1e6);
     EXPECT_EQ_UINT(json_array_size(json_object_get(here, "problems")), 0);
     EXPECT_EQ_UINT(json_array_size(json_object_get(here, "places")), 2);
     json_decref(here);

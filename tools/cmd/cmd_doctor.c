@@ -4,7 +4,6 @@
  * the ranks are, and what lies between them; then rank 0 alone speaks, and of its own machine. */
 #include "cmd/commands.h"
 #include "cli/args.h"
-#include "device/device.h"
 #include "cmd/doctor_gpus.h"
 #include "cmd/doctor_world.h"
 #include "cli/json_text.h"
@@ -146,7 +145,7 @@ static json_t *doctor_json(const struct doctor *d) {
     doctor_gpus_json_libraries(&d->gpus, libraries);
     json_t *roofs =
         json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.product, "copy_cached_bytes",
-                  d->roofs.copy_cached, "memory_bytes", d->roofs.memory);
+                  d->roofs.copy_cached, "memory_bytes_per_second", d->roofs.memory);
     json_t *root = json_pack(
         "{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model", f->model,
         "cores", (int)f->cores, "usable_cores", (int)f->usable_cores, "quota_cores", f->quota_cores,

@@ -162,7 +162,7 @@ int64_t VECTOR(conv_packed)(const struct weir__conv_walk *walk) {
     return walk->groups * tiles_of(walk) * tile_floats(walk);
 }
 
-/** As many floats are in no cache any more when a product reads them. */
+/** As many floats, on their way past the caches, are packed up to twice as fast. */
 enum { PAST_LEAST = 1 << 23 };
 
 /** Weights on their way from PyTorch's order. */

@@ -11,10 +11,9 @@
  * whose weights come from memory, 1024 at 12 x 12 140, 2048 at 6 x 6 100. Products take three
  * quarters of the time, at their roof. Larger chunks, slices and blocks are no faster. On a Xeon
  * the last of these takes 26 to 32 ms with AVX-512 whether its kernels are kept packed or packed by
- * the call, and packing them for all calls 50 to 80 ms after each update; at v3 30 to 38 ms kept
- * and 40 to 50 not, and packing 45 to 95, which four micro-batches win back and no more; with
- * AVX-512 it is 30 since it goes past the caches. What prefetches kernels while others are
- * multiplied stalls these instead.
+ * the call, and packing them for all calls 30 ms after each update (50 to 80 by stores that are
+ * kept in caches); at v3 30 to 38 ms kept and 40 to 50 not. What prefetches kernels while others
+ * are multiplied stalls these instead.
  */
 #include "net/cpu/vector_winograd.h"
 
@@ -306,18 +305,21 @@ void VECTOR(winograd)(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const struct weir__window *w = &shape->window;
     bool back = shape->op == WEIR__OP_conv2d_grad_input;
-    struct filtering filter = {
-        .walk = VECTOR(conv_walk)(shape, 0),
-        .from = {.numbers = call->in[0],
-                 .plane = back ? w->out : w->in,
-                 .channels = back ? shape->out : shape->in},
-        .plane = back ? w->in : w->out,
-        .channels = back ? shape->in : shape->out,
-        .to = call->out[0],
-        .packed = call->packed,
-        .kernels = {call->in[1], shape->in, shape->out, back, shape->dtype == WEIR_BF16},
-        .bias = shape->has_bias && !back ? call->in[2] : NULL,
-        .workspace = call->workspace};
+    struct filtering filter = {.walk = VECTOR(conv_walk)(shape, 0),
+                               .from = {.numbers = call->in[0],
+                                        .plane = back ? w->out : w->in,
+                                        .channels = back ? shape->out : shape->in},
+                               .plane = back ? w->in : w->out,
+                               .channels = back ? shape->in : shape->out,
+                               .to = call->out[0],
+                               .packed = call->packed,
+                               .kernels = {.weight = call->in[1],
+                                           .in = shape->in,
+                                           .out = shape->out,
+                                           .back = back,
+                                           .rounds = shape->dtype == WEIR_BF16},
+                               .bias = shape->has_bias && !back ? call->in[2] : NULL,
+                               .workspace = call->workspace};
     const struct weir__winograd_tiles tiles = VECTOR(winograd_tiles)(&filter.walk);
     assert(VECTOR(winograd_takes)(shape));
     assert((call->packed != NULL) == VECTOR(winograd_keeps_packed)(shape));

@@ -424,10 +424,10 @@ static void visit_calls(struct measuring *m, enum weir__program_kind kind) {
     assert(count <= m->times[kind].calls);
     for (uint32_t i = 0; i < count; i++) {
         if (slices->to_output[slices->nodes[kind][i]]) continue; /* nobody asks for that */
-        struct weir__profile_call call = {.kind = kind,
-                                          .node = slices->graph->nodes[slices->nodes[kind][i]],
+        struct weir__profile_call call = {.node = slices->graph->nodes[slices->nodes[kind][i]],
                                           .rows = m->profile->shown.rows,
-                                          .seconds = call_least(m, kind, i)};
+                                          .least = call_least(m, kind, i),
+                                          .typical = call_seconds(m, kind, i)};
         m->visit(m->visitor, &call);
     }
 }

@@ -49,10 +49,9 @@ const struct weir_profile *weir__profile_of(const struct weir_profile *profile, 
 
 /** A kernel's call in the model's programs. */
 struct weir__profile_call {
-    enum weir__program_kind kind;
     const struct weir__node *node;
     int64_t rows;
-    double seconds; /**< that it took, at least */
+    double least, typical; /**< seconds; the latter by weir__profile_typical */
 };
 typedef void weir__profile_visit_fn(void *context, const struct weir__profile_call *call);
 /** Measures F and B as weir_profile_new does, and gives each call's time to `visit`, but for what

@@ -128,7 +128,7 @@ double weir__roofs_seconds(const struct weir__roofs *roofs, const struct weir__n
     double seconds = rate_of(roofs, &shape) * shape.work;
     if (seconds == 0) seconds = unknown_seconds(roofs, node, &shape, rows);
     double beyond = weir__roofs_beyond(roofs, &shape);
-    if (seconds > WEIR__ROOF_SHARED_LEAST && threads > 1) {
+    if (seconds + beyond > WEIR__ROOF_SHARED_LEAST && threads > 1) {
         seconds /= 1 + (threads - 1) * roofs->thread;
         beyond /= 1 + (threads - 1) * roofs->memory_thread;
     }

@@ -6,11 +6,11 @@
  * On a CPU: roofs of this machine. Some small nets that have every op in a few shapes are measured
  * as weir_profile_new measures, on one thread; each call is a sample: seconds per unit of work
  * (multiply-adds of products, numbers of all else) at a shape. A call's estimate is its work at the
- * rate of its op's samples, weighted by how near their shapes are; what is beyond a core's cache
- * is read or written besides, each byte in the time that it took a net whose rows are many more
- * than the caches hold beyond the same net of few, and more threads share what is long enough as
- * well as they shared the largest net, and memory as they shared that one's. There is no constant
- * of any one machine in this.
+ * rate of its op's samples, weighted by how near their shapes are. What its operands have beyond a
+ * core's cache comes on top of that, each byte in the time that a net of many rows takes besides as
+ * many times one of few. Threads share what is long enough as well as they shared the largest net,
+ * and what is beyond the cache as well as they shared the net of many rows. There is no constant of
+ * any one machine in this.
  *
  * Measuring takes 0.3 to 0.6 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
@@ -71,7 +71,7 @@ struct weir__roofs {
     char key[WEIR__ROOF_KEY_MAX]; /**< of what; one line */
     double product;               /**< FLOP a second of the fastest product, on one thread */
     double copy_cached;           /**< bytes copied a second by one thread, within the cache */
-    double memory;                /**< bytes of operands a second that it moves far beyond it */
+    double memory;                /**< bytes of operands a second, of those beyond it, on top */
     double thread;                /**< what each further thread adds to one's speed, 0 … 1 … */
     double memory_thread;         /**< … and to how fast it moves what is beyond the cache */
     double cache;                 /**< bytes of a core's own: of L2 */

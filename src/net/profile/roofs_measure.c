@@ -7,6 +7,7 @@
 #include "place/place.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the small nets ---- */
@@ -71,59 +72,66 @@ static const struct small_net small_nets[] = {
 /* By which threads are judged. */
 static const struct small_net shared_net = {TEXT("256", "4", "128", "0.0"), 1};
 
-/* By which memory is judged: a tensor of few rows, and of as many as make twice a core's cache. */
-static const double BYTES_OF_ROW = 8 * 32 * 32 * 4;
+/* By which memory is judged, with few rows and with as many as make a tensor of twice the second
+ * cache; and what batch norms join. */
 static const struct small_net memory_net = {
     "{\"input\":{\"dtype\":\"f32\",\"shape\":[8,32,32]}," CLASSES
-    ",\"layers\":[" PLAIN("batch_norm2d") STASH("a") PLAIN("relu") POP("pop_add", "a") PLAIN("relu")
-        PLAIN("batch_norm2d") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN(
-            "flatten") LINEAR("10") "]}",
+    ",\"layers\":[" PLAIN("batch_norm2d") PLAIN("relu") STASH("a") PLAIN("batch_norm2d")
+        POP("pop_add", "a") PLAIN("leaky_relu") PLAIN(
+            "batch_norm2d") "{\"type\":\"adaptive_avg_pool2d\",\"output_size\":1}," PLAIN("flatten")
+            LINEAR("10") "]}",
     2};
+static const double ROW_BYTES = 8 * 32 * 32 * 4;
+enum { MANY_LEAST = 64, MANY_MOST = 512 };
 
 /* What memory takes of a sample is not known so well that more may be taken off. */
 #define PART_LEAST 0.5
+/* What memory takes of calls is at least so much of them, whatever the clock says. */
+#define BEYOND_LEAST 0.3
 
-enum { MANY_LEAST = 64, MANY_MOST = 2048 };
-enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], CALLS_MAX = 256 };
+enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], CALLS_MAX = 256, TURNS = 3 };
 
 /* ---- measuring ---- */
 
-/* A net's calls, in order: the least that each took in all turns. */
+/* A net's calls, in order. */
 struct calls {
     struct weir__roofs *roofs; /* which take them as samples; NULL: none */
-    uint32_t count, known;     /* of this turn, and of those before */
-    double seconds[CALLS_MAX], bytes[CALLS_MAX];
+    uint32_t count;
+    double least[CALLS_MAX], typical[CALLS_MAX], bytes[CALLS_MAX];
 };
 
-/* A call that shares its op and shape with an earlier one says nothing new. */
-static bool is_known(const struct weir__roofs *roofs, const struct weir__roof_shape *shape) {
+static struct weir__roof_sample *sample_of(struct weir__roofs *roofs,
+                                           const struct weir__roof_shape *shape) {
     for (uint32_t i = 0; i < roofs->count; i++)
         if (roofs->samples[i].op == shape->op &&
             memcmp(roofs->samples[i].size, shape->size, sizeof shape->size) == 0)
-            return true;
-    return false;
+            return &roofs->samples[i];
+    if (roofs->count == WEIR__ROOF_SAMPLES_MAX) return NULL;
+    struct weir__roof_sample *sample = &roofs->samples[roofs->count++];
+    *sample = (struct weir__roof_sample){.op = shape->op, .rate = INFINITY};
+    memcpy(sample->size, shape->size, sizeof sample->size);
+    return sample;
 }
 
+/* Of calls of one shape the fastest is the sample. */
 static void add_sample(struct weir__roofs *roofs, const struct weir__roof_shape *shape,
                        double took) {
-    bool takes = took > 0 && shape->work > 0 && roofs->count < WEIR__ROOF_SAMPLES_MAX;
-    if (!takes || is_known(roofs, shape)) return;
+    if (!(took > 0) || !(shape->work > 0)) return;
+    struct weir__roof_sample *sample = sample_of(roofs, shape);
+    if (sample == NULL) return;
     double seconds = fmax(took - weir__roofs_beyond(roofs, shape), PART_LEAST * took);
-    struct weir__roof_sample *sample = &roofs->samples[roofs->count++];
-    *sample = (struct weir__roof_sample){.op = shape->op, .rate = seconds / shape->work};
-    memcpy(sample->size, shape->size, sizeof sample->size);
-    if (shape->op == WEIR__OP_linear && 2 / sample->rate > roofs->product)
-        roofs->product = 2 / sample->rate;
+    sample->rate = fmin(sample->rate, seconds / shape->work);
+    if (shape->op == WEIR__OP_linear) roofs->product = fmax(roofs->product, 2 / sample->rate);
 }
 
 static void take_call(void *context, const struct weir__profile_call *call) {
     struct calls *calls = context;
     struct weir__roof_shape shape = weir__roof_shape(call->node, call->rows);
     if (calls->count == CALLS_MAX) return;
-    if (calls->roofs != NULL) add_sample(calls->roofs, &shape, call->seconds);
+    if (calls->roofs != NULL) add_sample(calls->roofs, &shape, call->least);
     uint32_t at = calls->count++;
-    calls->seconds[at] =
-        at < calls->known ? fmin(calls->seconds[at], call->seconds) : call->seconds;
+    calls->least[at] = call->least;
+    calls->typical[at] = call->typical;
     calls->bytes[at] = shape.bytes;
 }
 
@@ -145,22 +153,10 @@ static int time_net(struct calls *calls, const struct small_net *net, const stru
     options.warm_up = 0; /* a step's first micro-batch does it */
     options.steps_least = 1;
     options.seconds = 0.01;
+    calls->count = 0;
     status = weir__profile_calls(model, &options, take_call, calls, NULL);
     weir_model_destroy(model);
     return status;
-}
-
-/* Bytes beyond the cache a second: what many rows take and as many times few do not. */
-static double memory_rate(const struct calls *few, const struct calls *many, double times,
-                          double cache) {
-    double bytes = 0, seconds = 0;
-    for (uint32_t i = 0; i < many->count && i < few->count; i++) {
-        if (many->bytes[i] <= cache) continue;
-        bytes += many->bytes[i] - cache;
-        seconds +=
-            fmax(many->seconds[i] - times * few->seconds[i], (1 - PART_LEAST) * many->seconds[i]);
-    }
-    return seconds > 0 ? bytes / seconds : 0;
 }
 
 /* A net on one thread, and on all of them. */
@@ -170,59 +166,84 @@ struct teams {
     struct calls alone, team;
 };
 
-/* In turns, since others may use the machine. */
 static int time_teams(struct teams *teams, const struct small_net *net) {
-    enum { TURNS = 2 };
-    for (int i = 0; i < TURNS; i++) {
-        teams->alone.known = teams->alone.count, teams->alone.count = 0;
-        teams->team.known = teams->team.count, teams->team.count = 0;
-        int status = time_net(&teams->alone, net, teams->of, 1);
-        if (status == WEIR_OK && teams->threads > 1)
-            status = time_net(&teams->team, net, teams->of, teams->threads);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
+    int status = time_net(&teams->alone, net, teams->of, 1);
+    if (status != WEIR_OK || teams->threads == 1) return status;
+    return time_net(&teams->team, net, teams->of, teams->threads);
 }
 
-/* What each further thread adds to one's speed in those calls that move more than so many bytes. */
-static double added_by_threads(const struct teams *teams, double bytes_least) {
-    const struct calls *alone = &teams->alone, *team = &teams->team;
+/* What each further thread adds to one's speed, where calls took so long on one and on all. */
+static double added_by_threads(const struct teams *teams, const double *alone, const double *team,
+                               double bytes_least) {
     double by_one = 0, by_all = 0;
-    assert(teams->threads > 1);
-    for (uint32_t i = 0; i < alone->count && i < team->count; i++) {
-        if (alone->seconds[i] <= WEIR__ROOF_SHARED_LEAST || alone->bytes[i] < bytes_least) continue;
-        by_one += alone->seconds[i];
-        by_all += team->seconds[i];
+    assert(teams->threads > 1 && teams->alone.count == teams->team.count);
+    for (uint32_t i = 0; i < teams->alone.count; i++) {
+        if (alone[i] <= WEIR__ROOF_SHARED_LEAST || teams->alone.bytes[i] < bytes_least) continue;
+        by_one += alone[i];
+        by_all += team[i];
     }
     double added = by_all > 0 ? (by_one / by_all - 1) / (teams->threads - 1) : 0;
     return fmin(fmax(added, 0), 1);
 }
 
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The middle of some turns, since others may use the machine; by what calls typically take: the
+ * least is of one core in a quiet moment, and of several at once there are fewer. */
+static int measure_threads(struct teams *teams, struct weir__roofs *roofs) {
+    double turns[TURNS];
+    teams->alone.roofs = roofs;
+    for (int i = 0; i < TURNS; i++) {
+        int status = time_teams(teams, &shared_net);
+        if (status != WEIR_OK || teams->threads == 1) return status;
+        turns[i] = added_by_threads(teams, teams->alone.typical, teams->team.typical, 0);
+    }
+    qsort(turns, TURNS, sizeof turns[0], by_value);
+    roofs->thread = turns[TURNS / 2];
+    return WEIR_OK;
+}
+
+/* Bytes beyond the cache by the seconds that many rows take and as many times few do not; where
+ * none are beyond it, as fast as copies. */
+static double memory_rate(const struct weir__roofs *roofs, const struct calls *few,
+                          const struct calls *many, double times) {
+    double bytes = 0, all = 0, within = 0;
+    for (uint32_t i = 0; i < many->count && i < few->count; i++) {
+        if (many->bytes[i] <= roofs->cache) continue;
+        bytes += many->bytes[i] - roofs->cache;
+        all += many->least[i];
+        within += times * few->least[i];
+    }
+    return bytes > 0 ? bytes / fmax(all - within, BEYOND_LEAST * all) : roofs->copy_cached;
+}
+
+/* Of calls, the least: those that touch memory first wait for the system. */
 static int measure_memory(struct teams *teams, struct weir__roofs *roofs) {
-    struct calls few = {.roofs = NULL};
+    struct calls few = {.roofs = roofs};
     struct small_net many = memory_net;
-    many.rows = (int64_t)fmin(fmax(2 * roofs->cache / BYTES_OF_ROW, MANY_LEAST), MANY_MOST);
-    double times = (double)many.rows / (double)memory_net.rows;
+    many.rows = (int64_t)fmin(fmax(2 * roofs->cache / ROW_BYTES, MANY_LEAST), MANY_MOST);
     int status = time_net(&few, &memory_net, teams->of, 1);
     if (status != WEIR_OK) return status;
     if ((status = time_teams(teams, &many)) != WEIR_OK) return status;
-    roofs->memory = memory_rate(&few, &teams->alone, times, roofs->cache);
-    if (teams->threads > 1) roofs->memory_thread = added_by_threads(teams, roofs->cache);
-    return roofs->memory > 0 ? WEIR_OK : WEIR_ERR_BACKEND;
+    roofs->memory = memory_rate(roofs, &few, &teams->alone, (double)many.rows / memory_net.rows);
+    if (teams->threads > 1)
+        roofs->memory_thread =
+            added_by_threads(teams, teams->alone.least, teams->team.least, roofs->cache);
+    return WEIR_OK;
 }
 
 static int measure_nets(const struct weir_profile *of, uint32_t cores, struct weir__roofs *roofs) {
-    struct teams memory = {.of = of, .threads = cores}, shared = {.of = of, .threads = cores};
+    struct teams teams = {.of = of, .threads = cores};
     struct calls calls = {.roofs = roofs};
-    int status = measure_memory(&memory, roofs);
-    for (uint32_t i = 0; status == WEIR_OK && i < SMALL_NETS; i++, calls.count = 0)
-        status = time_net(&calls, &small_nets[i], of, 1);
+    /* f64's and references' rates do not depend on size, and threads do not share them */
     bool slow = of->dtype == WEIR_F64 || of->reference;
-    if (status != WEIR_OK || slow) return status; /* whose rates do not depend on size */
-    shared.alone.roofs = roofs;
-    status = time_teams(&shared, &shared_net);
-    if (cores > 1) roofs->thread = added_by_threads(&shared, 0);
-    return status;
+    int status = slow ? time_net(&calls, &memory_net, of, 1) : measure_memory(&teams, roofs);
+    for (uint32_t i = 0; status == WEIR_OK && i < SMALL_NETS; i++)
+        status = time_net(&calls, &small_nets[i], of, 1);
+    return status != WEIR_OK || slow ? status : measure_threads(&teams, roofs);
 }
 
 /* ---- copies ---- */
@@ -252,9 +273,7 @@ int weir__roofs_measure(const struct weir_profile *of, struct weir__roofs *roofs
     struct weir__machine_facts facts = {.usable_cores = 1};
     struct weir__machine *machine;
     roofs->count = 0;
-    roofs->product = 0;
-    /* f64's and references' calls share nothing */
-    roofs->thread = roofs->memory_thread = of->reference || of->dtype == WEIR_F64 ? 0 : 1;
+    roofs->product = roofs->thread = roofs->memory_thread = 0;
     if (weir__machine_new(NULL, &machine) == WEIR_OK) {
         weir__machine_facts(machine, &facts);
         weir__machine_destroy(machine);
@@ -262,6 +281,7 @@ int weir__roofs_measure(const struct weir_profile *of, struct weir__roofs *roofs
     roofs->cache = (double)facts.l2_bytes;
     roofs->copy_cached = cached_copy_rate();
     if (roofs->copy_cached <= 0) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = measure_nets(of, roofs->thread > 0 ? facts.usable_cores : 1, roofs);
+    roofs->memory = roofs->copy_cached; /* until it was measured */
+    int status = measure_nets(of, facts.usable_cores, roofs);
     return status == WEIR_OK && roofs->product <= 0 ? WEIR_ERR_BACKEND : status;
 }

@@ -27,8 +27,10 @@ static void normal_pair(uint32_t a, uint32_t b, double out[2]) {
 }
 
 static void values_of(const struct weir_init *init, const uint32_t words[4], double out[4]) {
-    bool normal = init->kind == WEIR_INIT_NORMAL; /* which takes most of the time */
-    if (normal) normal_pair(words[0], words[1], out), normal_pair(words[2], words[3], out + 2);
+    if (init->kind == WEIR_INIT_NORMAL) { /* which takes most of the time */
+        normal_pair(words[0], words[1], out);
+        normal_pair(words[2], words[3], out + 2);
+    }
     for (int k = 0; k < 4; k++) {
         switch (init->kind) {
         case WEIR_INIT_ZERO: out[k] = 0; break;
