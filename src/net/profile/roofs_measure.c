@@ -127,6 +127,7 @@ static void add_sample(struct weir__roofs *roofs, const struct weir__roof_shape 
 static void take_call(void *context, const struct weir__profile_call *call) {
     struct calls *calls = context;
     struct weir__roof_shape shape = weir__roof_shape(call->node, call->rows);
+    assert(call->least <= call->typical);
     if (calls->count == CALLS_MAX) return;
     if (calls->roofs != NULL) add_sample(calls->roofs, &shape, call->least);
     uint32_t at = calls->count++;
@@ -211,7 +212,8 @@ static int measure_threads(struct teams *teams, struct weir__roofs *roofs) {
 static double memory_rate(const struct weir__roofs *roofs, const struct calls *few,
                           const struct calls *many, double times) {
     double bytes = 0, all = 0, within = 0;
-    for (uint32_t i = 0; i < many->count && i < few->count; i++) {
+    assert(many->count == few->count && times >= 1);
+    for (uint32_t i = 0; i < many->count; i++) {
         if (many->bytes[i] <= roofs->cache) continue;
         bytes += many->bytes[i] - roofs->cache;
         all += many->least[i];
@@ -224,6 +226,7 @@ static double memory_rate(const struct weir__roofs *roofs, const struct calls *f
 static int measure_memory(struct teams *teams, struct weir__roofs *roofs) {
     struct calls few = {.roofs = roofs};
     struct small_net many = memory_net;
+    assert(roofs->cache >= 0 && roofs->memory > 0);
     many.rows = (int64_t)fmin(fmax(2 * roofs->cache / ROW_BYTES, MANY_LEAST), MANY_MOST);
     int status = time_net(&few, &memory_net, teams->of, 1);
     if (status != WEIR_OK) return status;
