@@ -86,6 +86,8 @@ static void test_memory_beyond_the_cache_costs_besides(void) {
     /* which threads share as they share memory */
     double own = 1920000 * 1e-10, beyond = (7680000 - 1024) / 1e9;
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 10000, 3), own / 2 + beyond / 1.5, 1e-12);
+    own = 19200 * 1e-10, beyond = (76800 - 1024) / 1e9; /* together long enough */
+    EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 100, 3), own / 2 + beyond / 1.5, 1e-12);
     own = 1920 * 1e-10, beyond = (7680 - 1024) / 1e9; /* too short for it */
     EXPECT_NEAR(weir__roofs_seconds(&roofs, &add, 10, 3), own + beyond, 1e-15);
     add.op = WEIR__OP_concat; /* of which nothing is known but its bytes */
@@ -219,7 +221,7 @@ static struct weir_model *wide_amoebanet(void) {
     struct weir_amoebanet_options options = WEIR_AMOEBANET_OPTIONS_INIT;
     struct weir_model *model = NULL;
     options.layers = 3;
-    options.filters = 32;
+    options.filters = 64;
     options.classes = 10;
     options.height = options.width = 224;
     EXPECT_STATUS(weir_model_amoebanetd(test_allocator(), &options, NULL, &model), WEIR_OK);

@@ -84,10 +84,10 @@ static const struct small_net memory_net = {
 static const double ROW_BYTES = 8 * 32 * 32 * 4;
 enum { MANY_LEAST = 64, MANY_MOST = 512 };
 
-/* What memory takes of a sample is not known so well that more may be taken off. */
-#define PART_LEAST 0.5
-/* What memory takes of calls is at least so much of them, whatever the clock says. */
-#define BEYOND_LEAST 0.3
+/* Of a call beyond the cache memory takes so much: at most where the rest is a sample, since that
+ * is not known so well; at least where memory is judged, since what small nets touch is nearer than
+ * what large ones do. */
+#define MEMORY_PART 0.5
 
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], CALLS_MAX = 256, TURNS = 3 };
 
@@ -119,7 +119,7 @@ static void add_sample(struct weir__roofs *roofs, const struct weir__roof_shape 
     if (!(took > 0) || !(shape->work > 0)) return;
     struct weir__roof_sample *sample = sample_of(roofs, shape);
     if (sample == NULL) return;
-    double seconds = fmax(took - weir__roofs_beyond(roofs, shape), PART_LEAST * took);
+    double seconds = fmax(took - weir__roofs_beyond(roofs, shape), (1 - MEMORY_PART) * took);
     sample->rate = fmin(sample->rate, seconds / shape->work);
     if (shape->op == WEIR__OP_linear) roofs->product = fmax(roofs->product, 2 / sample->rate);
 }
@@ -219,7 +219,7 @@ static double memory_rate(const struct weir__roofs *roofs, const struct calls *f
         all += many->least[i];
         within += times * few->least[i];
     }
-    return bytes > 0 ? bytes / fmax(all - within, BEYOND_LEAST * all) : roofs->copy_cached;
+    return bytes > 0 ? bytes / fmax(all - within, MEMORY_PART * all) : roofs->copy_cached;
 }
 
 /* Of calls, the least: those that touch memory first wait for the system. */
