@@ -104,11 +104,10 @@ static void print_doctor(FILE *to, const struct doctor *d) {
         fprintf(to, "%s\n",
                 p->exclusive ? ", its own: waits by spinning" : ", shared: waits parked");
     }
-    fprintf(to,
-            "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, reads and writes "
-            "%.1f GB/s "
-            "beyond it\n",
-            d->roofs.product * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.memory * 1e-9);
+    fprintf(to, "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache;\n",
+            d->roofs.product * 1e-9, d->roofs.copy_cached * 1e-9);
+    fprintf(to, "            each GB of operands beyond it takes %.0f ms more\n",
+            1e12 / d->roofs.memory);
     doctor_world_print(to, &d->world);
     for (uint32_t i = 0; i < d->problems.kept; i++)
         fprintf(to, "problem     %s\n", d->problems.lines[i]);
