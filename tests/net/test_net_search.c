@@ -156,7 +156,7 @@ static uint32_t choose_chunks(const struct weir_model *model, double slower) {
         struct weir_net_options own = net;
         if (i > 0) own.pipe.chunks = counts[i - 1];
         EXPECT_STATUS(weir_profile_estimate(model, &own, NULL, &profiles[i]), WEIR_OK);
-        make_slower(profiles[i], i == 0 ? slower : own.pipe.chunks == 8 ? 1 : 2);
+        make_slower(profiles[i], i == 0 ? slower : own.pipe.chunks == 8 ? 1 : 16);
         if (i > 0)
             others[i - 1] = (struct weir_planner_chunks){counts[i - 1], &profiles[i]->costs, NULL};
     }
@@ -183,8 +183,8 @@ static uint32_t choose_chunks(const struct weir_model *model, double slower) {
 static void test_chunks_are_chosen_by_their_times(void) {
     struct weir_model *models[] = {gpt_model(false, 0), unet_model()};
     for (int i = 0; i < 2; i++) {
-        EXPECT_EQ_UINT(choose_chunks(models[i], 0.5), 4);
-        EXPECT_EQ_UINT(choose_chunks(models[i], 3.0), 8);
+        EXPECT_EQ_UINT(choose_chunks(models[i], 0.0625), 4);
+        EXPECT_EQ_UINT(choose_chunks(models[i], 16.0), 8);
         weir_model_destroy(models[i]);
     }
 }

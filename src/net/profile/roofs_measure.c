@@ -15,6 +15,7 @@
 struct small_net {
     const char *text;
     int64_t rows;
+    uint32_t steps_least; /* 0: one */
 };
 
 #define TEXT(width, heads, context, dropout)                                                       \
@@ -70,7 +71,7 @@ static const struct small_net small_nets[] = {
      4}};
 
 /* By which threads are judged. */
-static const struct small_net shared_net = {TEXT("256", "4", "128", "0.0"), 1};
+static const struct small_net shared_net = {TEXT("256", "4", "128", "0.0"), 2};
 
 /* By which memory is judged, with few rows and with as many as make a tensor of twice the second
  * cache; and what batch norms join. */
@@ -82,7 +83,7 @@ static const struct small_net memory_net = {
             LINEAR("10") "]}",
     2};
 static const double ROW_BYTES = 8 * 32 * 32 * 4;
-enum { MANY_LEAST = 64, MANY_MOST = 512 };
+enum { MANY_LEAST = 64, MANY_MOST = 512, MANY_STEPS = 3 };
 
 /* Of a call beyond the cache memory takes so much: at most where the rest is a sample, since that
  * is not known so well; at least where memory is judged, since what small nets touch is nearer than
@@ -152,7 +153,7 @@ static int time_net(struct calls *calls, const struct small_net *net, const stru
     options.net.reference = of->reference;
     options.net.level = of->dtype == WEIR_F64 || of->reference ? NULL : of->libraries;
     options.warm_up = 0; /* a step's first micro-batch does it */
-    options.steps_least = 1;
+    options.steps_least = net->steps_least > 0 ? net->steps_least : 1;
     options.seconds = 0.01;
     calls->count = 0;
     status = weir__profile_calls(model, &options, take_call, calls, NULL);
@@ -187,23 +188,17 @@ static double added_by_threads(const struct teams *teams, const double *alone, c
     return fmin(fmax(added, 0), 1);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The middle of some turns, since others may use the machine; by what calls typically take: the
- * least is of one core in a quiet moment, and of several at once there are fewer. */
+/* The best of some turns, since a neighbour's moment takes a core from a team and leaves little of
+ * the rest; by what calls typically take on all threads, of which few are in a quiet moment, and by
+ * the least on one, lest its own bad moment be the team's gain. */
 static int measure_threads(struct teams *teams, struct weir__roofs *roofs) {
-    double turns[TURNS];
     teams->alone.roofs = roofs;
     for (int i = 0; i < TURNS; i++) {
         int status = time_teams(teams, &shared_net);
         if (status != WEIR_OK || teams->threads == 1) return status;
-        turns[i] = added_by_threads(teams, teams->alone.typical, teams->team.typical, 0);
+        double added = added_by_threads(teams, teams->alone.least, teams->team.typical, 0);
+        roofs->thread = fmax(roofs->thread, added);
     }
-    qsort(turns, TURNS, sizeof turns[0], by_value);
-    roofs->thread = turns[TURNS / 2];
     return WEIR_OK;
 }
 
@@ -228,6 +223,7 @@ static int measure_memory(struct teams *teams, struct weir__roofs *roofs) {
     struct small_net many = memory_net;
     assert(roofs->cache >= 0 && roofs->memory > 0);
     many.rows = (int64_t)fmin(fmax(2 * roofs->cache / ROW_BYTES, MANY_LEAST), MANY_MOST);
+    many.steps_least = MANY_STEPS;
     int status = time_net(&few, &memory_net, teams->of, 1);
     if (status != WEIR_OK) return status;
     if ((status = time_teams(teams, &many)) != WEIR_OK) return status;
