@@ -22,10 +22,9 @@
  * The U-Net (5, 64) at 192 x 192, batch 4, is what torchgpipe was made for: three stages on two
  * workers, everything recomputed, against torchgpipe's own three partitions.
  *
- * SmolLM2-135M (context 512, batch 8: a row for each of the micro-batches that `train` makes where
- * nothing is said), in full and by adapters of rank 16, is what people fine-tune at home: 134.5
- * million parameters, 4,096 tokens: 6 FLOPs for each of both are 3,300 GFLOP, and by adapters 4:
- * 2,200. Against transformers and peft.
+ * SmolLM2-135M (context 512, batch 4), in full and by adapters of rank 16, is what people fine-tune
+ * at home: 134.5 million parameters, 2,048 tokens: 6 FLOPs for each of both are 1,650 GFLOP, and by
+ * adapters 4: 1,100. Against transformers and peft.
  *
  * Each with the best level of kernels, and with v3, which is all that most processors have: PyTorch
  * is then held to AVX2. GPT M in bf16, too, where the level has instructions for it, in turns with
@@ -91,9 +90,9 @@ static const struct training_job jobs[] = {
                    .chunks = 1,
                    .amoebanet = {6, 64, 1000, 224, 224}},
     [SMOLLM] =
-        {.topic = "models/smollm2", .rows = 8, .unit = 1, .adamw = true, .decoder = SMOLLM2_135M},
+        {.topic = "models/smollm2", .rows = 4, .unit = 1, .adamw = true, .decoder = SMOLLM2_135M},
     [SMOLLM_LORA] = {.topic = "models/smollm2-lora",
-                     .rows = 8,
+                     .rows = 4,
                      .unit = 1,
                      .adamw = true,
                      .decoder = SMOLLM2_135M,
