@@ -156,6 +156,7 @@ static uint32_t choose_chunks(const struct weir_model *model, double slower) {
         struct weir_net_options own = net;
         if (i > 0) own.pipe.chunks = counts[i - 1];
         EXPECT_STATUS(weir_profile_estimate(model, &own, NULL, &profiles[i]), WEIR_OK);
+        /* of rows as few as these one chunk may be several times as fast as eight */
         make_slower(profiles[i], i == 0 ? slower : own.pipe.chunks == 8 ? 1 : 16);
         if (i > 0)
             others[i - 1] = (struct weir_planner_chunks){counts[i - 1], &profiles[i]->costs, NULL};

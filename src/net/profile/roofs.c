@@ -145,7 +145,8 @@ static struct {
     struct weir__roofs list[KEPT];
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The number counts changes of kernels that change rates: roofs of before hold no more. */
+/* The number counts changes, of kernels or of measuring, that change rates: roofs of before hold no
+ * more. */
 static void fill_key(const struct weir_profile *of, struct weir__roofs *roofs) {
     *roofs = (struct weir__roofs){.count = 0};
     snprintf(roofs->key, sizeof roofs->key, "weir roofs 9: %s: %s: %s %s", of->version, of->machine,

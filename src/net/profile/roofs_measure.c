@@ -188,17 +188,24 @@ static double added_by_threads(const struct teams *teams, const double *alone, c
     return fmin(fmax(added, 0), 1);
 }
 
-/* The best of some turns, since a neighbour's moment takes a core from a team and leaves little of
- * the rest; by what calls typically take on all threads, of which few are in a quiet moment, and by
- * the least on one, lest its own bad moment be the team's gain. */
+static void keep_least(double *least, const double *of, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) least[i] = fmin(least[i], of[i]);
+}
+
+/* A neighbour's moment takes a core from a team, or slows the one thread, and leaves little of the
+ * rest: so each call by its best of some turns. On all threads that is what a turn typically took,
+ * since quiet moments of all cores at once are few. */
 static int measure_threads(struct teams *teams, struct weir__roofs *roofs) {
+    double alone[CALLS_MAX], team[CALLS_MAX];
+    for (int i = 0; i < CALLS_MAX; i++) alone[i] = team[i] = INFINITY;
     teams->alone.roofs = roofs;
     for (int i = 0; i < TURNS; i++) {
         int status = time_teams(teams, &shared_net);
         if (status != WEIR_OK || teams->threads == 1) return status;
-        double added = added_by_threads(teams, teams->alone.least, teams->team.typical, 0);
-        roofs->thread = fmax(roofs->thread, added);
+        keep_least(alone, teams->alone.least, teams->alone.count);
+        keep_least(team, teams->team.typical, teams->team.count);
     }
+    roofs->thread = added_by_threads(teams, alone, team, 0);
     return WEIR_OK;
 }
 
