@@ -12,7 +12,7 @@
  * and what is beyond the cache as well as they shared the net of many rows. There is no constant of
  * any one machine in this.
  *
- * Measuring takes 0.7 to 0.9 s, once per machine: samples are kept in the folder of
+ * Measuring takes 0.7 to 1.1 s, once per machine: samples are kept in the folder of
  * weir__cache_find (io/cache.h), in the file roofs-<hash>, for a key of the file's format, the
  * library's version, the processor and its usable cores, the level and the dtype. What is not
  * exactly such a file counts as none, and so does one that is a day old: it may be from a time when

@@ -193,8 +193,8 @@ static void keep_least(double *least, const double *of, uint32_t count) {
 }
 
 /* A neighbour's moment takes a core from a team, or slows the one thread, and leaves little of the
- * rest: so each call by its best of some turns. On all threads that is what a turn typically took,
- * since quiet moments of all cores at once are few. */
+ * rest: so each call by its best of some turns. Of a turn that is what it typically took, since
+ * quiet moments of all cores at once are few. */
 static int measure_threads(struct teams *teams, struct weir__roofs *roofs) {
     double alone[CALLS_MAX], team[CALLS_MAX];
     for (int i = 0; i < CALLS_MAX; i++) alone[i] = team[i] = INFINITY;
@@ -202,7 +202,7 @@ static int measure_threads(struct teams *teams, struct weir__roofs *roofs) {
     for (int i = 0; i < TURNS; i++) {
         int status = time_teams(teams, &shared_net);
         if (status != WEIR_OK || teams->threads == 1) return status;
-        keep_least(alone, teams->alone.least, teams->alone.count);
+        keep_least(alone, teams->alone.typical, teams->alone.count);
         keep_least(team, teams->team.typical, teams->team.count);
     }
     roofs->thread = added_by_threads(teams, alone, team, 0);
