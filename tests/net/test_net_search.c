@@ -118,11 +118,12 @@ static void test_times_of_other_rows_lie_between_those_known(void) {
 
 /* ---- the search ---- */
 
-/* As many times the seconds. */
-static void make_slower(struct weir_profile *profile, double times) {
+/* As many times as long as its rows take at one speed, which is no machine's. */
+static void set_seconds(struct weir_profile *profile, double times, uint32_t micro_batches) {
     struct weir_layer_cost *layers = (struct weir_layer_cost *)profile->costs.layers;
     for (uint32_t i = 0; i < profile->costs.layer_count; i++)
-        for (int k = 0; k < WEIR_KIND_COUNT; k++) layers[i].seconds[k] *= times;
+        for (int k = 0; k < WEIR_KIND_COUNT; k++)
+            if (layers[i].seconds[k] > 0) layers[i].seconds[k] = times * 1e-2 / micro_batches;
 }
 
 static void expect_planned(const struct weir_model *model, struct weir_net_options net,
@@ -156,8 +157,8 @@ static uint32_t choose_chunks(const struct weir_model *model, double slower) {
         struct weir_net_options own = net;
         if (i > 0) own.pipe.chunks = counts[i - 1];
         EXPECT_STATUS(weir_profile_estimate(model, &own, NULL, &profiles[i]), WEIR_OK);
-        /* of rows as few as these one chunk may be several times as fast as eight */
-        make_slower(profiles[i], i == 0 ? slower : own.pipe.chunks == 8 ? 1 : 16);
+        double times = i == 0 ? slower : own.pipe.chunks == 8 ? 1 : 2;
+        set_seconds(profiles[i], times, weir_net_micro_batches(&own));
         if (i > 0)
             others[i - 1] = (struct weir_planner_chunks){counts[i - 1], &profiles[i]->costs, NULL};
     }
@@ -184,8 +185,8 @@ static uint32_t choose_chunks(const struct weir_model *model, double slower) {
 static void test_chunks_are_chosen_by_their_times(void) {
     struct weir_model *models[] = {gpt_model(false, 0), unet_model()};
     for (int i = 0; i < 2; i++) {
-        EXPECT_EQ_UINT(choose_chunks(models[i], 0.0625), 4);
-        EXPECT_EQ_UINT(choose_chunks(models[i], 16.0), 8);
+        EXPECT_EQ_UINT(choose_chunks(models[i], 0.5), 4);
+        EXPECT_EQ_UINT(choose_chunks(models[i], 3.0), 8);
         weir_model_destroy(models[i]);
     }
 }
