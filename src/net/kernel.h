@@ -11,7 +11,8 @@
  *    task, so that chunk, partition and recompute give the same bits;
  *  - outputs are written with "=", except those marked "acc", which are "=" when
  *    call->overwrite and "+=" otherwise (one rounding per micro-batch: the new sum is made
- *    first, then added once);
+ *    first, then added once; but "chain": vector kernels begin with what is there, so that
+ *    micro-batches one after the other give the bits of one that has all their rows);
  *  - f32 sums over long ranges (norms, column sums, losses) accumulate in a fixed order written in
  *    the code; losses and norm squares accumulate in double;
  *  - no allocation, no lock, no I/O in run;
@@ -41,8 +42,8 @@
  *   = addend + linear; in the addend's place ok. linear_grad_input_add: dy (M, out), weight
  *   (stored), addend (M, in) -> dx (M, in) = addend + linear_grad_input; in the addend's place ok.
  *   The same bits as their parts, the product being made first
- * - linear_grad_weight: x (M, in), dy (M, out) -> dweight acc
- * - bias_grad: dy (M, out) -> dbias (out) acc
+ * - linear_grad_weight: x (M, in), dy (M, out) -> dweight acc, chain
+ * - bias_grad: dy (M, out) -> dbias (out) acc, chain
  * - embedding: index (M) i64, table (V, C; stored) -> y (M, C). WEIR_ERR_ARGUMENT for an index
  *   outside [0, V), naming it in call->error. With `packed` the index is documents (R, 2, T), which
  *   is checked, too: see below
@@ -195,12 +196,11 @@
  * - cross_entropy_grad: logits, target, largest, total -> dlogits = (exp(logits - largest) / total
  * - onehot) / weight, 0 where ignored
  * - linear_cross_entropy: x (M, in), weight (as linear's; stored), target (M) i64, bias (out)? ->
- *   loss, largest (M), total (M): cross_entropy of linear's y, V = out, of which a slice is in
- *   workspace at a time; and if `derives`, where nothing is inferred, dx (M, in) of the slice. The
- *   same bits as its parts
- * - linear_cross_entropy_grad: x, weight, target, largest, total, bias? -> dx (M, in),
- *   dweight acc and, with a bias, dbias (out) acc: what cross_entropy_grad and linear's gradients
- *   make, the slices made anew. An output that is NULL is not asked for. The same bits as its parts
+ *   loss: cross_entropy of linear's y, V = out, of which a slice is in workspace at a time. The
+ * same bits as its parts
+ * - linear_cross_entropy_grad: the same -> loss, dx (M, in), dweight and dbias (out) acc, chain:
+ * what cross_entropy, its gradient and linear's gradients make, while the slice is there. Without
+ * the last two where `frozen`; an output that is NULL is not asked for. The same bits as its parts
  * - mse: y, t (R, N) -> loss of the squares; weight counts elements. mse_grad: y, t -> dy = 2 (y -
  * t) / weight
  * - bce_with_logits: x, t (R, N) -> loss: max(x, 0) - x t + log(1 + exp(-|x|)); weight counts
@@ -368,7 +368,7 @@ struct weir__op_shape {
     bool tracks;          /**< batch_norm: the running numbers are there */
     bool adds, activates; /**< batch_norm_act */
     bool plain;           /**< batch_norm_statistics: they move with each micro-batch */
-    bool derives;         /**< linear_cross_entropy: makes the input's gradient, too */
+    bool frozen;          /**< linear_cross_entropy_grad: weight and bias do not learn */
     double eps;
     double momentum;  /**< batch_norm_statistics, plain; < 0: cumulative */
     double p;         /**< dropout */

@@ -217,12 +217,13 @@ static void choose_image(struct weir__op_shape *shape) {
     }
 }
 
-/** Up to several slices of tokens, and of classes. */
+/** Up to several slices of tokens. */
 static void choose_head(struct weir__op_shape *shape) {
     shape->tokens = any_size();
     if (test_random_below(4) == 0) shape->out += any_size();
+    if (test_random_below(4) == 0) shape->tokens += 1024 / shape->rows;
     shape->width = shape->out;
-    shape->derives = shape->op == WEIR__OP_linear_cross_entropy && test_random_below(2) > 0;
+    shape->frozen = shape->op == WEIR__OP_linear_cross_entropy_grad && test_random_below(3) == 0;
 }
 
 static void choose_sizes(struct weir__op_shape *shape) {

@@ -77,7 +77,6 @@ static const struct residual residuals[] = {
     RESIDUAL(batch_norm_grad_input, batch_norm, {1, -1, -1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(batch_norm_grad_input, batch_norm_sums, {0, 1, 2, 3}, {4, 5}),
     RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2, 3}),
-    RESIDUAL(linear_cross_entropy_grad, linear_cross_entropy, {0, 1, 2, 5}, {-1, 3, 4}),
 };
 
 /** Runs the forward op in f64 on the gradient's inputs, and puts its outputs there. */

@@ -99,9 +99,9 @@ static const struct pair pairs[] = {
     PAIR(concat, concat_grad_a, 0, 0, DY),
     PAIR(concat, concat_grad_b, 1, 0, DY),
     PAIR(cross_entropy, cross_entropy_grad, 0, 0, IN0, IN1, OUT1, OUT2),
-    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 0, 0, IN0, IN1, IN2, OUT1, OUT2, IN3),
-    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 1, 1, IN0, IN1, IN2, OUT1, OUT2, IN3),
-    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 3, 2, IN0, IN1, IN2, OUT1, OUT2, IN3),
+    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 0, 1, IN0, IN1, IN2, IN3),
+    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 1, 2, IN0, IN1, IN2, IN3),
+    PAIR(linear_cross_entropy, linear_cross_entropy_grad, 3, 3, IN0, IN1, IN2, IN3),
     PAIR(mse, mse_grad, 0, 0, IN0, IN1),
     PAIR(bce_with_logits, bce_with_logits_grad, 0, 0, IN0, IN1),
 };

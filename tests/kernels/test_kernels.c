@@ -8,6 +8,7 @@
  */
 #include "harness.h"
 #include "kernels/kernels.h"
+#include "net/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>
@@ -135,6 +136,14 @@ static void test_a_rows_bits_do_not_depend_on_its_place(void) {
     EXPECT(test_has_failed() || compared > 300);
 }
 
+/** Whether vector kernels' sums go on from what is there. */
+static bool is_chain(const struct weir__op_shape *shape) {
+    struct weir__op_shape product;
+    return shape->op == WEIR__OP_linear_grad_weight || shape->op == WEIR__OP_bias_grad ||
+           shape->op == WEIR__OP_linear_cross_entropy_grad ||
+           (shape->op == WEIR__OP_conv2d_grad_weight && weir__conv_as_product(shape, &product));
+}
+
 /** "The new sum is made first, then added once." */
 static void test_accumulating_adds_the_finished_sum(void) {
     FOR_OPS(op)
@@ -144,7 +153,7 @@ static void test_accumulating_adds_the_finished_sum(void) {
         struct kernel_results set, added;
         kernel_case_init(&test, &shape);
         enum kernel_backend backend = i % 2 == 0 ? KERNEL_VECTOR : KERNEL_FAST;
-        if (test.operands.accumulates) {
+        if (test.operands.accumulates && !is_chain(&shape)) {
             EXPECT_STATUS(kernel_run(&test, backend, 0, &set), WEIR_OK);
             test.overwrite = false;
             EXPECT_STATUS(kernel_run(&test, backend, 0, &added), WEIR_OK);
@@ -159,8 +168,64 @@ static void test_accumulating_adds_the_finished_sum(void) {
     }
 }
 
+/** Copies `rows` rows of the whole's inputs, from `first` on. */
+static void take_rows(struct kernel_case *part, const struct kernel_case *whole, int64_t first) {
+    for (int i = 0; i < KERNEL_INS; i++) {
+        int64_t count = part->operands.in[i].count, all = whole->operands.in[i].count;
+        int64_t from = count == all ? 0 : all / whole->shape.rows * first;
+        if (part->in[i] != NULL)
+            memcpy(part->in[i], whole->in[i] + from, (size_t)count * sizeof(double));
+        if (part->index[i] != NULL)
+            memcpy(part->index[i], whole->index[i] + from, (size_t)count * sizeof(int64_t));
+    }
+    part->loss_weight = whole->loss_weight;
+}
+
+/** A micro-batch of all rows against two, one after the other. */
+static void compare_parts(const struct kernel_case *whole, enum kernel_backend backend) {
+    const int64_t rows = whole->shape.rows,
+                  cut = 1 + (int64_t)test_random_below((uint64_t)rows - 1);
+    struct weir__op_shape shapes[] = {whole->shape, whole->shape};
+    struct kernel_case parts[2];
+    struct kernel_results wanted, got[2];
+    EXPECT_STATUS(kernel_run(whole, backend, 0, &wanted), WEIR_OK);
+    for (int p = 0; p < 2; p++) {
+        shapes[p].rows = p == 0 ? cut : rows - cut;
+        kernel_case_empty(&parts[p], &shapes[p]);
+        take_rows(&parts[p], whole, p == 0 ? 0 : cut);
+        parts[p].overwrite = p == 0;
+        for (int o = 0; p == 1 && o < KERNEL_OUTS; o++)
+            if (parts[p].old[o] != NULL && o >= whole->operands.written)
+                memcpy(parts[p].old[o], got[0].out[o],
+                       (size_t)whole->operands.out[o].count * sizeof(double));
+        EXPECT_STATUS(kernel_run(&parts[p], backend, 0, &got[p]), WEIR_OK);
+    }
+    for (int o = whole->operands.written; o < KERNEL_OUTS; o++)
+        if (wanted.out[o] != NULL)
+            EXPECT_EQ_BYTES(got[1].out[o], wanted.out[o],
+                            (size_t)whole->operands.out[o].count * sizeof(double));
+    kernel_results_clean_up(&wanted);
+    for (int p = 0; p < 2; p++) {
+        kernel_results_clean_up(&got[p]);
+        kernel_case_clean_up(&parts[p]);
+    }
+}
+
+static void test_chains_go_on_from_micro_batch_to_micro_batch(void) {
+    FOR_OPS(op)
+    for (int i = 0; i < 20 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        struct kernel_case test;
+        if (!is_chain(&shape) || shape.rows < 2) continue;
+        kernel_case_init(&test, &shape);
+        compare_parts(&test, i % 2 == 0 ? KERNEL_VECTOR : KERNEL_LEVEL_1);
+        kernel_case_clean_up(&test);
+    }
+}
+
 WEIR_TEST_SUITE(kernels, TEST(reference_f32_is_near_f64), TEST(vector_kernels_are_near_f64),
                 TEST(lower_levels_are_near_f64), TEST(fast_kernels_are_near_f64),
                 TEST(addresses_and_repetition_change_no_bit),
                 TEST(a_rows_bits_do_not_depend_on_its_place),
-                TEST(accumulating_adds_the_finished_sum))
+                TEST(accumulating_adds_the_finished_sum),
+                TEST(chains_go_on_from_micro_batch_to_micro_batch))

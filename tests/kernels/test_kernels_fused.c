@@ -20,8 +20,8 @@ enum { TARGET = 2 };
 struct chain {
     const struct kernel_case *fused;
     enum kernel_backend backend;
-    struct kernel_case parts[5];
-    struct kernel_results results[5];
+    struct kernel_case parts[6];
+    struct kernel_results results[6];
     int count;
     const double *old; /* what the next part adds to; NULL: nothing */
 };
@@ -165,30 +165,27 @@ static void head(struct chain *chain, struct kernel_results *wanted) {
     double *const *in = chain->fused->in; /* x, weight, target, bias */
     const double *product[] = {in[0], in[1], in[3]};
     const double *logits[] = {run_part(chain, WEIR__OP_linear, shape, product, 3)[0], NULL};
-    double *const *out = run_part(chain, WEIR__OP_cross_entropy, shape, logits, 2);
-    for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
-    if (!shape.derives) return;
-    const double *loss[] = {logits[0], NULL, out[1], out[2]};
-    const double *of_input[] = {run_part(chain, WEIR__OP_cross_entropy_grad, shape, loss, 4)[0],
-                                in[1]};
-    wanted->out[3] = run_part(chain, WEIR__OP_linear_grad_input, shape, of_input, 2)[0];
+    wanted->out[0] = run_part(chain, WEIR__OP_cross_entropy, shape, logits, 2)[0];
 }
 
 static void head_grad(struct chain *chain, struct kernel_results *wanted) {
     struct weir__op_shape shape = chain->fused->shape;
     const struct kernel_case *fused = chain->fused;
-    double *const *in = fused->in; /* x, weight, target, largest, total, bias */
-    const double *product[] = {in[0], in[1], in[5]};
-    const double *loss[] = {run_part(chain, WEIR__OP_linear, shape, product, 3)[0], NULL, in[3],
-                            in[4]};
+    double *const *in = fused->in; /* x, weight, target, bias */
+    const double *product[] = {in[0], in[1], in[3]};
+    const double *logits[] = {run_part(chain, WEIR__OP_linear, shape, product, 3)[0], NULL};
+    double *const *out = run_part(chain, WEIR__OP_cross_entropy, shape, logits, 2);
+    const double *loss[] = {logits[0], NULL, out[1], out[2]};
     const double *dlogits = run_part(chain, WEIR__OP_cross_entropy_grad, shape, loss, 4)[0];
     const double *of_input[] = {dlogits, in[1]}, *of_weight[] = {in[0], dlogits};
-    wanted->out[0] = run_part(chain, WEIR__OP_linear_grad_input, shape, of_input, 2)[0];
-    if (!fused->overwrite) chain->old = fused->old[1];
-    wanted->out[1] = run_part(chain, WEIR__OP_linear_grad_weight, shape, of_weight, 2)[0];
-    if (!shape.has_bias) return;
+    wanted->out[0] = out[0];
+    wanted->out[1] = run_part(chain, WEIR__OP_linear_grad_input, shape, of_input, 2)[0];
+    if (shape.frozen) return;
     if (!fused->overwrite) chain->old = fused->old[2];
-    wanted->out[2] = run_part(chain, WEIR__OP_bias_grad, shape, &dlogits, 1)[0];
+    wanted->out[2] = run_part(chain, WEIR__OP_linear_grad_weight, shape, of_weight, 2)[0];
+    if (!shape.has_bias) return;
+    if (!fused->overwrite) chain->old = fused->old[3];
+    wanted->out[3] = run_part(chain, WEIR__OP_bias_grad, shape, &dlogits, 1)[0];
 }
 
 typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);

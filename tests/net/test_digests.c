@@ -63,15 +63,15 @@ static struct weir_model *unet(void) {
 }
 
 static const struct digests models[] = {
-    {"gpt", gpt, WEIR_F32, {"92618ad30e387ed0", "fbd32519974afdc8"}},
-    {"mixing gpt", mixing_gpt, WEIR_F32, {"3c705c8fb5f07595", "373bd868a747d420"}},
-    {"unet", unet, WEIR_F32, {"bcac5e7ea9cb7623", "99fa14f9e22e3f81"}},
-    {"gpt", gpt, WEIR_BF16, {"7d8c7abec862de23", "993917a3543f67c0", "45a14d4992fe14dc"}},
+    {"gpt", gpt, WEIR_F32, {"3f2248a374f4a2fa", "e52cff85185714a4"}},
+    {"mixing gpt", mixing_gpt, WEIR_F32, {"d229a8afe2a087a6", "5ef08d9c1c86093c"}},
+    {"unet", unet, WEIR_F32, {"552ae995f7243f69", "ca5b2235d6d08775"}},
+    {"gpt", gpt, WEIR_BF16, {"71dbe17418b4b5a8", "0534f746ab95555a", "feedc40f866c2b08"}},
     {"mixing gpt",
      mixing_gpt,
      WEIR_BF16,
-     {"0de7342abf31bc17", "565429374d1f77c7", "588838c7d469edd9"}},
-    {"unet", unet, WEIR_BF16, {"bd2390a8d2dd9aa7", "a42359a6bcb71b89", "bd2390a8d2dd9aa7"}},
+     {"ec438b9bec9a8a31", "fdf78c624079882a", "fd567d5629e85ebc"}},
+    {"unet", unet, WEIR_BF16, {"11bf02dd0c9c7015", "bab1824298157afc", "11bf02dd0c9c7015"}},
 };
 
 /* ---- training ---- */

@@ -250,7 +250,7 @@ static void test_copies_are_kept_where_they_pay(void) {
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", NARROW)));
     struct weir_net_options options = options_of(WEIR_F32, NULL);
     EXPECT_EQ_UINT(kept_bytes(model, &options), first + 2 * second);
-    options.logits_most = 1; /* the gradient packs for itself, once in a call */
+    options.logits_most = 1; /* the loss packs for its gradient itself, once in a slice */
     EXPECT_EQ_UINT(kept_bytes(model, &options), first + second);
     options.logits_most = 0;
     options.pipe.rows = 8 * CHUNKS; /* few rows read what lies in their order where it is */

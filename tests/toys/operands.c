@@ -277,7 +277,7 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
 static struct operands operands_of_classes(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t bias = shape->has_bias ? shape->out : 0;
-    int64_t derived = shape->derives ? n.in : 0;
+    int64_t learnt = shape->frozen ? 0 : n.weight, learnt_bias = shape->frozen ? 0 : bias;
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX},
                                     {LOSS, MOMENT(n.m), MOMENT(n.m)},
@@ -286,13 +286,13 @@ static struct operands operands_of_classes(const struct weir__op_shape *shape) {
                                          {REAL(n.width)},
                                          false},
         [WEIR__OP_linear_cross_entropy] = {{REAL(n.in), PACKED(n.weight), INDEX, PACKED(bias)},
-                                           {LOSS, MOMENT(n.m), MOMENT(n.m), REAL(derived)},
+                                           {LOSS},
                                            false},
-        [WEIR__OP_linear_cross_entropy_grad] = {{REAL(n.in), PACKED(n.weight), INDEX, MOMENT(n.m),
-                                                 MOMENT(n.m), PACKED(bias)},
-                                                {REAL(n.in), SHARED(n.weight), SHARED(bias)},
+        [WEIR__OP_linear_cross_entropy_grad] = {{REAL(n.in), PACKED(n.weight), INDEX, PACKED(bias)},
+                                                {LOSS, REAL(n.in), SHARED(learnt),
+                                                 SHARED(learnt_bias)},
                                                 true,
-                                                1},
+                                                2},
     };
     return rows[shape->op];
 }

@@ -160,9 +160,9 @@ static uint32_t linear_add(const struct weir__graph *graph, struct weir__node *n
 
 /* ---- a loss with its product, for memory ---- */
 
-/** Slices are made anew for a weight that learns, which takes a product of the head more. That is
- * not worth the 32 MiB that so many logits take in F32, and as much their gradient. Where classes
- * are few, the layers before hold more of so many tokens than logits do. */
+/** Whoever asks for a step's output pays a product of the head for it. That is not worth the 32 MiB
+ * that so many logits take in F32, and as much their gradient. Where classes are few, the layers
+ * before hold more of so many tokens than logits do. */
 enum { LOGITS_MOST = 8 << 20, CLASSES_LEAST = 8192 };
 
 static bool are_large(const struct weir__graph *graph, const struct weir__op_shape *head) {

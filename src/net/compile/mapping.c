@@ -10,6 +10,7 @@ static bool reads_stored(const struct weir__node *node, uint32_t operand) {
     case WEIR__OP_linear_add:
     case WEIR__OP_linear_grad_input_add:
     case WEIR__OP_linear_cross_entropy:
+    case WEIR__OP_linear_cross_entropy_grad:
     case WEIR__OP_embedding: return operand == 1;
     default: return false;
     }

@@ -87,9 +87,9 @@ static void settle_homes(struct planner *planner, enum weir__program_kind kind) 
                 WEIR__BASE_GRADIENTS, planner->graph->accumulators[value->accumulator].offset};
         if (in_area(slices, i, kind)) *home = planner->kept[i];
     }
-    const struct weir_value *loss = planner->graph->loss;
-    if (loss != NULL && is_forward(kind))
-        planner->homes[loss->id] = (struct weir__location){WEIR__BASE_LOSS, 0};
+    const struct weir_value *loss =
+        is_forward(kind) ? planner->graph->loss : planner->graph->backward_loss;
+    if (loss != NULL) planner->homes[loss->id] = (struct weir__location){WEIR__BASE_LOSS, 0};
 }
 
 /** Bytes of what is kept, by life. */

@@ -142,10 +142,12 @@ static int slice_backward(struct weir__graph *graph, struct weir__slices *slices
     struct marks all, input;
     if (!take_marks(graph, &all) || !take_marks(graph, &input)) return WEIR_ERR_OUT_OF_MEMORY;
     need_border_grads(graph, &all);
+    need(&all, graph->backward_loss);
     for (uint32_t i = 0; i < graph->value_count; i++)
         if (graph->values[i]->accumulator != WEIR__NONE) need(&all, graph->values[i]);
     reach(graph, &all, graph->forward_count, graph->node_count);
     need_border_grads(graph, &input);
+    need(&input, graph->backward_loss);
     if (graph->layered) need_layer_grads(graph, &all, &input);
     reach(graph, &input, graph->forward_count, graph->node_count);
     find_in_both(graph, slices, &input);
@@ -167,7 +169,9 @@ static int slice_forward(struct weir__graph *graph, struct weir__slices *slices,
         need(&marks, graph->output);
         need_stashes(graph, &marks);
     }
-    if (kind != WEIR__PROGRAM_RECOMPUTE && kind != WEIR__PROGRAM_INFER) need(&marks, graph->loss);
+    bool trains = kind == WEIR__PROGRAM_FORWARD || kind == WEIR__PROGRAM_CHECKPOINT;
+    if (kind == WEIR__PROGRAM_INFER_LOSS || (trains && graph->backward_loss == NULL))
+        need(&marks, graph->loss);
     if (kind == WEIR__PROGRAM_FORWARD || kind == WEIR__PROGRAM_RECOMPUTE)
         for (uint32_t i = 0; i < graph->value_count; i++) marks.values[i] |= slices->residual[i];
     reach(graph, &marks, 0, graph->forward_count);

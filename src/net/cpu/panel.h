@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-/** Most columns of a panel. */
+/** Most columns of a panel that is no wide tile. */
 #define WEIR__PANEL 32
 /** With WEIR_PAIRS, a and b are of pairs: a float is two neighbouring steps of the depth, each a
  * bf16, the first in the lower half of its bits. */
@@ -27,6 +27,16 @@
 #else
 #define WEIR__TILE_ROWS 2
 #endif
+#endif
+
+/** Of a wide tile, which loads least for its multiply-adds; where b's columns are few, or are not
+ * neighbours for long, they seldom fill one. */
+#if defined(__AVX512F__) && !defined(WEIR_PAIRS)
+#define WEIR__WIDE_COLUMNS 64
+#define WEIR__WIDE_ROWS 6
+#else
+#define WEIR__WIDE_COLUMNS WEIR__TILE_COLUMNS
+#define WEIR__WIDE_ROWS WEIR__TILE_ROWS
 #endif
 
 /** How a product enters c. The sum over depth is one chain of multiply-adds in ascending order. */

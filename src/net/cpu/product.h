@@ -19,7 +19,7 @@ struct weir__matrix_product {
     int64_t b_row; /**< from one of b's rows to the next, as it is stored */
     bool b_is_bf16;
     bool flipped;        /**< b is (columns, depth) */
-    void *c;             /**< (rows, columns); numbers, or floats where grad_weight or keeps_sums */
+    void *c;             /**< (rows, columns); numbers, or floats where grad_weight */
     int64_t c_row;       /**< from one of c's rows to the next */
     const float *packed; /**< all of b as panels, in the order in which they are read; NULL: each is
                               packed when it is needed */
@@ -29,7 +29,6 @@ struct weir__matrix_product {
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
     bool grad_weight;
-    bool keeps_sums; /**< c has the chains so far, of which not all of the depth is here */
 };
 
 /** One that an op of products is, by the shape: all but the operands. */
@@ -46,11 +45,22 @@ enum {
     WEIR__STRIP_ROWS = 96,     /**< whole tiles */
 };
 _Static_assert(WEIR__STRIP_ROWS % WEIR__TILE_ROWS == 0, "a strip is whole tiles");
+_Static_assert(WEIR__STRIP_ROWS % WEIR__WIDE_ROWS == 0, "or whole wide ones");
+
+/** How wide b's panel from column `j` on lies when it is packed: a wide tile's columns, or what of
+ * a tile's the last ones fill. */
+VECTOR_INLINE int64_t v_panel_width(const struct weir__matrix_product *product, int64_t j) {
+    return v_least(WEIR__WIDE_COLUMNS, v_up(product->columns - j, WEIR__TILE_COLUMNS));
+}
+/** Rows of the tiles that go over b's panels, the last one's, too. */
+VECTOR_INLINE int64_t v_tile_rows(const struct weir__matrix_product *product) {
+    return product->columns > WEIR__TILE_COLUMNS ? WEIR__WIDE_ROWS : WEIR__TILE_ROWS;
+}
 
 /** Whether b's columns are read where they lie, as floats: they are read just once, and are
  * neighbours. */
 bool VECTOR(reads_in_place)(const struct weir__matrix_product *product);
-/** Packs b's columns from `j` on, a tile wide, at `to`: as many as `panel` has, and its depth's
+/** Packs b's columns from `j` on, a panel wide, at `to`: as many as `panel` has, and its depth's
  * steps from the number `first` on. */
 void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, int64_t first,
                         const struct weir__panel *panel, float *to);

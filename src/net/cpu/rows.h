@@ -70,13 +70,11 @@ VECTOR_INLINE double row_loss(const number *logits, int64_t target, float larges
     return (double)v_log(v_all(total))[0] + ((double)largest - logit);
 }
 
-/** Its gradient times `share`, for `count` neighbours of the logits, in their place, too. `own` is
- * the target counted from the first of them, which it may not be among. */
-VECTOR_INLINE void row_loss_grad(number *to, const number *logits, int64_t count, int64_t own,
+/** Its gradient times `share`, for all `count` logits, in their place, too. */
+VECTOR_INLINE void row_loss_grad(number *to, const number *logits, int64_t count, int64_t target,
                                  float largest, float total, float share) {
-    float factor = share / total, mine = 0;
-    bool has_own = own >= 0 && own < count;
-    if (has_own) mine = v_load_one(logits + own) - largest;
+    assert(target >= 0 && target < count);
+    const float factor = share / total, mine = v_load_one(logits + target) - largest;
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES)
         v_store(to + i, v_exp(v_load(logits + i) - largest) * factor);
@@ -84,7 +82,7 @@ VECTOR_INLINE void row_loss_grad(number *to, const number *logits, int64_t count
         v_store_some(to + i, v_exp(v_load_some(logits + i, count - i) - largest) * factor,
                      count - i);
     /* Made anew: p / weight - 1 / weight would cancel what is already rounded. */
-    if (has_own) v_store_one(to + own, (v_exp(v_all(mine))[0] / total - 1) * share);
+    v_store_one(to + target, (v_exp(v_all(mine))[0] / total - 1) * share);
 }
 
 /** The sum of a * b. */

@@ -37,6 +37,15 @@ int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape
                          .pack = VECTOR(pack_),                                                    \
                          .packs_itself = true,                                                     \
                          .library = "vector"}
+/** A product's loss, which may take the weights that the product itself keeps packed. */
+#define WEIR__LOSS_ROW(name)                                                                       \
+    [WEIR__OP_##name] = {.measure = VECTOR(measure_##name),                                        \
+                         .run = VECTOR(name),                                                      \
+                         .measure_pack = VECTOR(measure_pack_linear),                              \
+                         .pack = VECTOR(pack_linear),                                              \
+                         .shares_pack = true,                                                      \
+                         .packs_itself = true,                                                     \
+                         .library = "vector"}
 /** Rows of a table: products, and what is made of them. */
 #define WEIR__PRODUCT_ROWS                                                                         \
     WEIR__WEIGHTS_ROW(linear, pack_linear), WEIR__WEIGHTS_ROW(linear_add, pack_linear),            \
@@ -45,16 +54,7 @@ int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape
     [WEIR__OP_linear_grad_weight] = {.measure = VECTOR(measure_product),                           \
                                      .run = VECTOR(linear_grad_weight),                            \
                                      .library = "vector"},                                         \
-    [WEIR__OP_linear_cross_entropy] = {.measure = VECTOR(measure_linear_cross_entropy),            \
-                                       .run = VECTOR(linear_cross_entropy),                        \
-                                       .measure_pack = VECTOR(measure_pack_linear),                \
-                                       .pack = VECTOR(pack_linear),                                \
-                                       .shares_pack = true,                                        \
-                                       .packs_itself = true,                                       \
-                                       .library = "vector"},                                       \
-    [WEIR__OP_linear_cross_entropy_grad] = {.measure = VECTOR(measure_linear_cross_entropy_grad),  \
-                                            .run = VECTOR(linear_cross_entropy_grad),              \
-                                            .library = "vector"}
+    WEIR__LOSS_ROW(linear_cross_entropy), WEIR__LOSS_ROW(linear_cross_entropy_grad)
 
 /* vector_conv_call.c */
 int VECTOR(conv2d)(const struct weir__op_call *call);

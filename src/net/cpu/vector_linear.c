@@ -13,6 +13,9 @@
  * no library is asked: its sums would be its own, ours are one chain each in ascending order of the
  * depth, whatever the blocks, the team and the width of a register.
  *
+ * Weights' gradients add up all of a mini-batch's rows in one chain, which goes on from where the
+ * micro-batch before left it: no sums wait beside it.
+ *
  * Where activations are bf16 the sums of all the depth wait as floats, and are narrowed once. With
  * AVX512-BF16 a step is a pair of the depth's numbers (vector_pairs.c): on a core of Zen 4 180 to
  * 220 GFLOP/s of the 236 that the instruction has, packing counted, at every product of a GPT 512
@@ -44,7 +47,7 @@ static const bool narrow = sizeof(number) < sizeof(float);
 
 /** Whether sums are narrowed when they are whole. */
 static bool narrows(const struct weir__matrix_product *product) {
-    return narrow && !product->grad_weight && !product->keeps_sums;
+    return narrow && !product->grad_weight;
 }
 
 /** Where sums wait in workspace: to be narrowed, or added after all parts of the depth to what is
@@ -85,7 +88,7 @@ static int64_t lay_out(const struct weir__matrix_product *most, float *memory,
     int64_t sums = strip + (VECTOR(packs_strips)(most) ? v_up(WEIR__STRIP_ROWS * depth, LANES) : 0);
     if (memory != NULL) *areas = (struct product_areas){memory, memory + strip, memory + sums};
     if (!needs_sums(most)) return sums;
-    return sums + v_up(v_least(most->rows, summed_rows(most)), WEIR__TILE_ROWS) * columns;
+    return sums + v_up(v_least(most->rows, summed_rows(most)), v_tile_rows(most)) * columns;
 }
 
 int64_t VECTOR(product_floats)(const struct weir__matrix_product *most) {
@@ -106,11 +109,11 @@ static int64_t packed_before(const struct weir__matrix_product *product, int64_t
  * `to` has room for them. */
 static void take_panel(const struct weir__matrix_product *product, int64_t j, int64_t first,
                        float *to, struct weir__panel *panel) {
-    panel->b_row = WEIR__TILE_COLUMNS;
+    panel->b_row = v_panel_width(product, j);
     if (product->packed != NULL) {
-        assert(j % WEIR__TILE_COLUMNS == 0);
+        assert(j % WEIR__WIDE_COLUMNS == 0);
         panel->b = product->packed + packed_before(product, first) + j * panel->depth;
-    } else if (panel->columns == WEIR__TILE_COLUMNS && VECTOR(reads_in_place)(product)) {
+    } else if (panel->columns == panel->b_row && VECTOR(reads_in_place)(product)) {
         panel->b = (const float *)product->b + first * product->b_row + j;
         panel->b_row = product->b_row;
     } else {
@@ -133,12 +136,12 @@ struct panel_packing {
     float *to;
 };
 
-/** A tile of columns, in all the depth. */
+/** A panel's columns, in all the depth. */
 static void pack_part(void *context, uint32_t part, uint32_t member) {
     const struct panel_packing *packing = context;
     const struct weir__matrix_product *product = packing->product;
-    const int64_t j = (int64_t)part * WEIR__TILE_COLUMNS;
-    struct weir__panel panel = {.columns = v_least(product->columns - j, WEIR__TILE_COLUMNS)};
+    const int64_t j = (int64_t)part * WEIR__WIDE_COLUMNS;
+    struct weir__panel panel = {.columns = v_least(product->columns - j, WEIR__WIDE_COLUMNS)};
     (void)member;
     for (int64_t first = 0; first < product->depth; first += DEPTH_AT_ONCE) {
         panel.depth = steps_of(v_least(product->depth - first, DEPTH_AT_ONCE));
@@ -153,29 +156,31 @@ struct product_block {
     int64_t row, rows, column, columns;
 };
 
-/** A strip of rows with a panel, whose tiles are `tile_step` floats apart. What is `ahead`, a
- * panel, is brought into the second cache meanwhile. */
-static void multiply_tiles(const struct weir__panel *panel, int64_t tile_step, const float *ahead) {
-    const int64_t each = panel->depth * WEIR__TILE_COLUMNS / (WEIR__STRIP_ROWS / WEIR__TILE_ROWS);
+/** A strip of rows with a panel, whose tiles have so many rows and are `tile_step` floats apart.
+ * What is `ahead`, a panel, is brought into the second cache meanwhile. */
+static void multiply_tiles(const struct weir__panel *panel, int64_t rows, int64_t tile_step,
+                           const float *ahead) {
+    const int64_t each = panel->depth * WEIR__TILE_COLUMNS / (WEIR__STRIP_ROWS / rows);
     struct weir__panel tile = *panel;
-    for (int64_t row = 0; row < panel->rows; row += WEIR__TILE_ROWS) {
+    for (int64_t row = 0; row < panel->rows; row += rows) {
         for (int64_t i = 0; ahead != NULL && i < each; i += LANES)
             __builtin_prefetch(ahead + i, 0, 2);
         if (ahead != NULL) ahead += each;
-        tile.rows = v_least(panel->rows - row, WEIR__TILE_ROWS);
+        tile.rows = v_least(panel->rows - row, rows);
         VECTOR_F32(panel_product)(&tile);
         tile.a += tile_step;
-        tile.c += WEIR__TILE_ROWS * panel->c_row;
-        if (tile.begin != NULL) tile.begin += WEIR__TILE_ROWS * panel->begin_row;
-        if (tile.add != NULL) tile.add += WEIR__TILE_ROWS * panel->add_row;
+        tile.c += rows * panel->c_row;
+        if (tile.begin != NULL) tile.begin += rows * panel->begin_row;
+        if (tile.add != NULL) tile.add += rows * panel->add_row;
     }
 }
 
 /** The same; `packed`: tiles of neighbours, each by itself. */
-static void multiply_strip(const struct weir__panel *panel, bool packed, const float *ahead) {
+static void multiply_strip(const struct weir__panel *panel, int64_t rows, bool packed,
+                           const float *ahead) {
     packed = packed && panel->a_row == 1;
     if (packed || ahead != NULL)
-        multiply_tiles(panel, WEIR__TILE_ROWS * (packed ? panel->depth : panel->a_row), ahead);
+        multiply_tiles(panel, rows, rows * (packed ? panel->depth : panel->a_row), ahead);
     else
         VECTOR_F32(panel_product)(panel);
 }
@@ -188,11 +193,11 @@ static void multiply_depth(const struct weir__matrix_product *product,
     const bool packed = VECTOR(packs_strips)(product);
     int64_t count = 0;
     float *const c = panel.c;
-    for (int64_t j = 0; j < block->columns; j += WEIR__TILE_COLUMNS, count++) {
+    for (int64_t j = 0; j < block->columns; j += WEIR__WIDE_COLUMNS, count++) {
         panels[count] = panel;
         if (panel.begin != NULL) panels[count].begin = panel.begin + j;
         if (panel.add != NULL) panels[count].add = panel.add + j;
-        panels[count].columns = v_least(block->columns - j, WEIR__TILE_COLUMNS);
+        panels[count].columns = v_least(block->columns - j, WEIR__WIDE_COLUMNS);
         take_panel(product, block->column + j, first, areas->panels + j * panel.depth,
                    &panels[count]);
     }
@@ -207,8 +212,9 @@ static void multiply_depth(const struct weir__matrix_product *product,
             if (panel.begin != NULL) panel.begin += row * panel.begin_row;
             panel.add = panels[i].add;
             if (panel.add != NULL) panel.add += row * panel.add_row;
-            panel.c = c + row * panel.c_row + i * WEIR__TILE_COLUMNS;
-            multiply_strip(&panel, packed, row == 0 ? ahead_of(product, &panel) : NULL);
+            panel.c = c + row * panel.c_row + i * WEIR__WIDE_COLUMNS;
+            multiply_strip(&panel, v_tile_rows(product), packed,
+                           row == 0 ? ahead_of(product, &panel) : NULL);
         }
     }
 }
@@ -323,17 +329,18 @@ static int64_t cut_blocks(struct sharing *sharing, uint32_t threads) {
     const struct weir__matrix_product *product = sharing->product;
     int64_t down = needs_sums(product) ? v_parts(product->rows, summed_rows(product)) : 1;
     int64_t across = v_parts(product->columns, block_columns(product));
+    const int64_t rows = v_tile_rows(product), columns = WEIR__WIDE_COLUMNS;
     double wanted = threads > 1 ? threads * BLOCKS_PER_MEMBER : 1;
     if (wanted > work_of(product) / WEIR__SHARED_LEAST)
         wanted = work_of(product) / WEIR__SHARED_LEAST;
     for (;;) {
-        sharing->rows = cut(product->rows, down, WEIR__TILE_ROWS);
-        sharing->columns = cut(product->columns, across, WEIR__TILE_COLUMNS);
+        sharing->rows = cut(product->rows, down, rows);
+        sharing->columns = cut(product->columns, across, columns);
         int64_t count =
             v_parts(product->rows, sharing->rows) * v_parts(product->columns, sharing->columns);
-        bool tiny = sharing->rows <= WEIR__TILE_ROWS && sharing->columns <= WEIR__TILE_COLUMNS;
+        bool tiny = sharing->rows <= rows && sharing->columns <= columns;
         if ((double)count >= wanted || tiny) return count;
-        if (sharing->rows > sharing->columns || sharing->columns <= WEIR__TILE_COLUMNS)
+        if (sharing->rows > sharing->columns || sharing->columns <= columns)
             down *= 2;
         else
             across *= 2;
@@ -392,7 +399,7 @@ static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *s
                                          .rows = flip ? shape->in : shape->out,
                                          .depth = shape->rows * shape->tokens,
                                          .columns = flip ? shape->out : shape->in,
-                                         .mode = WEIR__PANEL_ADD,
+                                         .mode = WEIR__PANEL_CHAIN,
                                          .grad_weight = true};
 }
 
@@ -401,7 +408,8 @@ struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shap
     if (shape->op == WEIR__OP_linear_grad_weight) return grad_weight_of(shape);
     if (shape->op == WEIR__OP_linear_add) return added(forward_of(shape));
     if (shape->op == WEIR__OP_linear_grad_input_add) return added(grad_input_of(shape));
-    assert(shape->op == WEIR__OP_linear || shape->op == WEIR__OP_linear_cross_entropy);
+    assert(shape->op == WEIR__OP_linear || shape->op == WEIR__OP_linear_cross_entropy ||
+           shape->op == WEIR__OP_linear_cross_entropy_grad);
     return forward_of(shape);
 }
 
@@ -472,7 +480,7 @@ static int pack(const struct weir__op_call *call, void *packed) {
     assert(packed != NULL);
     product.b = call->in[1];
     double work = WEIR__SHARED_NUMBER * (double)product.depth * (double)product.columns;
-    weir__share(call, v_parts(product.columns, WEIR__TILE_COLUMNS), work, pack_part, &packing);
+    weir__share(call, v_parts(product.columns, WEIR__WIDE_COLUMNS), work, pack_part, &packing);
     return WEIR_OK;
 }
 

@@ -176,8 +176,13 @@ static void sum_bias(void *context, uint32_t part, uint32_t member) {
     const struct weir__op_call *call = context;
     int64_t width = call->shape->out, count = token_count(call), j = (int64_t)part * COLUMNS;
     const number *dy = (const number *)call->in[0] + j;
-    vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
+    float *to = (float *)call->out[0] + j;
+    vfloat sum[COLUMN_VECTORS];
     (void)member;
+    V_UNROLL
+    for (int v = 0; v < COLUMN_VECTORS; v++)
+        sum[v] = call->overwrite ? v_all(0)
+                                 : v_load_some(to + v * LANES, lanes_from(j + v * LANES, width));
     if (j + COLUMNS <= width) {
         for (int64_t m = 0; m < count; m++, dy += width) {
             V_UNROLL
@@ -192,8 +197,7 @@ static void sum_bias(void *context, uint32_t part, uint32_t member) {
     }
     V_UNROLL
     for (int v = 0; v < COLUMN_VECTORS; v++)
-        deliver((float *)call->out[0] + j + v * LANES, sum[v], lanes_from(j + v * LANES, width),
-                call->overwrite);
+        v_store_some(to + v * LANES, sum[v], lanes_from(j + v * LANES, width));
 }
 
 int VECTOR(bias_grad)(const struct weir__op_call *call) {

@@ -30,24 +30,22 @@ static void round_all(float *floats, int64_t count) {
 static void pack_bf16(const struct weir__matrix_product *product, int64_t j, int64_t first,
                       const struct weir__panel *panel, float *to) {
     const struct weir__bf16 *b = product->b;
+    const int64_t width = v_panel_width(product, j);
     if (product->flipped) VECTOR_BF16(panel_pack_rows)
-    (to, WEIR__TILE_COLUMNS, b + j * product->b_row + first, product->b_row, panel->columns,
-     panel->depth, 1);
-    else VECTOR_BF16(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
-                                 b + first * product->b_row + j, product->b_row, panel->columns,
-                                 panel->depth, 1);
+    (to, width, b + j * product->b_row + first, product->b_row, panel->columns, panel->depth, 1);
+    else VECTOR_BF16(panel_pack)(to, width, width, b + first * product->b_row + j, product->b_row,
+                                 panel->columns, panel->depth, 1);
 }
 
 static void pack_weights(const struct weir__matrix_product *product, int64_t j, int64_t first,
                          const struct weir__panel *panel, float *to) {
     const float *b = product->b;
+    const int64_t width = v_panel_width(product, j);
     if (product->flipped) VECTOR_F32(panel_pack_rows)
-    (to, WEIR__TILE_COLUMNS, b + j * product->b_row + first, product->b_row, panel->columns,
-     panel->depth, 1);
-    else VECTOR_F32(panel_pack)(to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
-                                b + first * product->b_row + j, product->b_row, panel->columns,
-                                panel->depth, 1);
-    if (narrow) round_all(to, panel->depth * WEIR__TILE_COLUMNS);
+    (to, width, b + j * product->b_row + first, product->b_row, panel->columns, panel->depth, 1);
+    else VECTOR_F32(panel_pack)(to, width, width, b + first * product->b_row + j, product->b_row,
+                                panel->columns, panel->depth, 1);
+    if (narrow) round_all(to, panel->depth * width);
 }
 
 bool VECTOR(reads_in_place)(const struct weir__matrix_product *product) {
@@ -61,10 +59,10 @@ void VECTOR(pack_panel)(const struct weir__matrix_product *product, int64_t j, i
         (product->b_is_bf16 ? pack_bf16 : pack_weights)(product, j, first, panel, to);
         return;
     }
+    const int64_t width = v_panel_width(product, j);
     VECTOR(panel_pack)
-    (to, WEIR__TILE_COLUMNS, WEIR__TILE_COLUMNS,
-     (const number *)product->b + first * product->b_row + j, product->b_row, panel->columns,
-     panel->depth, 1);
+    (to, width, width, (const number *)product->b + first * product->b_row + j, product->b_row,
+     panel->columns, panel->depth, 1);
 }
 
 bool VECTOR(packs_strips)(const struct weir__matrix_product *product) {
@@ -77,18 +75,27 @@ VECTOR_INLINE void widen(float *to, const number *from, int64_t count) {
 
 /** to[tile][k][row of the tile] from a[k * a_step + row]: a's steps are too far apart for the
  * processor to foresee them. */
-static void pack_adjacent(float *to, const number *a, int64_t a_step, int64_t rows, int64_t depth) {
+VECTOR_INLINE void pack_tiles(float *to, const number *a, int64_t a_step, int64_t rows,
+                              int64_t depth, const int tile_rows) {
     enum { STEPS_AHEAD = 12, LINE = 64 / sizeof *a };
-    for (int64_t k = 0; k < depth; k++, a += a_step, to += WEIR__TILE_ROWS) {
+    for (int64_t k = 0; k < depth; k++, a += a_step, to += tile_rows) {
         int64_t row = 0;
         for (int64_t i = 0; i < rows; i += LINE) __builtin_prefetch(a + STEPS_AHEAD * a_step + i);
-        for (; row + WEIR__TILE_ROWS <= rows; row += WEIR__TILE_ROWS) {
+        for (; row + tile_rows <= rows; row += tile_rows) {
             float tile[WEIR__TILE_ROWS]; /* which is neither of both */
-            widen(tile, a + row, WEIR__TILE_ROWS);
-            memcpy(to + row * depth, tile, sizeof tile);
+            widen(tile, a + row, tile_rows);
+            memcpy(to + row * depth, tile, (size_t)tile_rows * sizeof *tile);
         }
         if (row < rows) widen(to + row * depth, a + row, rows - row);
     }
+}
+
+static void pack_adjacent(float *to, const number *a, int64_t a_step, int64_t rows, int64_t depth,
+                          int64_t tile_rows) {
+    if (tile_rows == WEIR__WIDE_ROWS)
+        pack_tiles(to, a, a_step, rows, depth, WEIR__WIDE_ROWS);
+    else
+        pack_tiles(to, a, a_step, rows, depth, WEIR__TILE_ROWS);
 }
 
 void VECTOR(take_strip)(const struct weir__matrix_product *product, int64_t row, int64_t first,
@@ -101,9 +108,9 @@ void VECTOR(take_strip)(const struct weir__matrix_product *product, int64_t row,
         panel->a_row = product->a_row;
         panel->a_step = product->a_step;
     } else if (product->grad_weight) {
-        pack_adjacent(to, a, product->a_step, panel->rows, panel->depth);
         panel->a_row = 1;
-        panel->a_step = WEIR__TILE_ROWS;
+        panel->a_step = v_tile_rows(product);
+        pack_adjacent(to, a, product->a_step, panel->rows, panel->depth, panel->a_step);
     } else {
         for (int64_t r = 0; r < panel->rows; r++)
             widen(to + r * panel->depth, a + r * product->a_row, panel->depth);

@@ -89,8 +89,10 @@ struct weir__graph {
     uint32_t forward_count; /**< nodes before this one are forward nodes */
     struct weir_value *inputs[WEIR__STAGE_INPUT_MAX]; /**< NULL: none */
     struct weir_value *output;
-    struct weir_value *loss;       /**< one double; NULL but in the last stage */
-    struct weir_value *input_grad; /**< of inputs[0]; NULL: nothing flows there */
+    struct weir_value *loss;          /**< one double; NULL but in the last stage */
+    struct weir_value *backward_loss; /**< the same, where training makes it with its gradients
+                                           and not in the forward pass; NULL: it does not */
+    struct weir_value *input_grad;    /**< of inputs[0]; NULL: nothing flows there */
     struct weir__graph_skip_use *skips;
     uint32_t skip_count, skip_capacity;
     struct weir__accumulator *accumulators; /**< in layer order */

@@ -46,18 +46,7 @@ static double cross_entropy_cost(const struct weir__node *node) {
 
 /* ---- with its product, which fusion alone emits ---- */
 
-/** Where the weight is frozen, forward makes the gradient while it has a slice's logits, and
- * backward takes a copy, which others may write over and which may have to lie at a border. */
-static void derive(struct weir_builder *builder, struct weir__node *node, struct weir_value *x) {
-    node->shape.derives = true;
-    struct weir_value *dx = weir__output_like(builder, node, x);
-    struct weir__node *copy = dx == NULL ? NULL : WEIR__EMIT(builder, copy, dx);
-    if (copy == NULL) return;
-    copy->shape.width = weir__value_count(dx);
-    weir__contribute(builder, x, weir__output_like(builder, copy, x));
-}
-
-/** Else one node makes all gradients, so that where a backward is whole the logits are made anew
+/** One node makes the loss and all gradients, so that where a backward is whole the logits are made
  * once. */
 static void linear_cross_entropy_gradient(struct weir_builder *builder,
                                           const struct weir__node *node, struct weir_value *dy) {
@@ -65,14 +54,13 @@ static void linear_cross_entropy_gradient(struct weir_builder *builder,
     struct weir_value *x = node->in[0], *weight = node->in[1];
     struct weir_value *bias = node->shape.has_bias ? node->in[3] : NULL;
     if (!weir__wants_grad(x)) return; /* nor does the weight, then */
-    if (!weir__wants_grad(weight)) {
-        derive(builder, builder->graph->nodes[node->id], x);
-        return;
-    }
-    struct weir__node *grad = WEIR__EMIT_LIKE(builder, linear_cross_entropy_grad, node, x, weight,
-                                              node->in[2], node->out[1], node->out[2], bias);
+    struct weir__node *grad =
+        WEIR__EMIT_LIKE(builder, linear_cross_entropy_grad, node, x, weight, node->in[2], bias);
     if (grad == NULL) return;
+    grad->shape.frozen = !weir__wants_grad(weight);
+    builder->graph->backward_loss = weir__output_number(builder, grad);
     weir__contribute(builder, x, weir__output_like(builder, grad, x));
+    if (grad->shape.frozen) return;
     weir__output_accumulator(builder, grad, weight);
     if (bias != NULL) weir__output_accumulator(builder, grad, bias);
 }
@@ -83,11 +71,11 @@ static double head_cost(const struct weir__node *node) {
 }
 
 static double linear_cross_entropy_cost(const struct weir__node *node) {
-    return (node->shape.derives ? 2 : 1) * head_cost(node) + cross_entropy_cost(node);
+    return head_cost(node) + cross_entropy_cost(node);
 }
 
 static double linear_cross_entropy_grad_cost(const struct weir__node *node) {
-    return 3 * head_cost(node) + cross_entropy_cost(node);
+    return (node->shape.frozen ? 2 : 3) * head_cost(node) + 2 * cross_entropy_cost(node);
 }
 
 /** A loss on elements: the target is like the output. */
