@@ -149,9 +149,9 @@ struct weir_task {
     const struct weir_tied *tied; /**< norm, update: per name of the stage's ties, in the order in
                                        which it names them first; else NULL */
     uint32_t tied_count;
-    double *loss;             /**< F, infer: what this micro-batch and stage add to the step's loss,
-                                   written ("="): Weir sums all, so a mean is a part of it, the
-                                   sum of its rows' losses / loss_weight */
+    double *loss; /**< F, infer: what this micro-batch and stage add to the step's loss, written
+                       ("="): Weir sums all, so a mean is a part of it, the sum of its rows'
+                       losses / loss_weight. Where F leaves 0, B or its input's part may do so */
     struct weir_error *error; /**< layer and message may be filled before returning non-zero */
 };
 

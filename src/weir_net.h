@@ -227,7 +227,7 @@ struct weir_net_options {
     const char *weights;
     bool weights_all;
     /** Numbers of a micro-batch's logits that a CPU holds at once: where a model's last product has
-     * more, its cross-entropy takes slices of them, and makes these anew for the gradients. That
+     * more, its cross-entropy takes slices of them, and makes the gradients while it has each. That
      * changes no bit. A step's output is made by itself then, where it is asked for. 0: 8388608,
      * and any number with fewer than 8192 classes. */
     int64_t logits_most;

@@ -12,7 +12,8 @@
  *  - outputs are written with "=", except those marked "acc", which are "=" when
  *    call->overwrite and "+=" otherwise (one rounding per micro-batch: the new sum is made
  *    first, then added once; but "chain": vector kernels begin with what is there, so that
- *    micro-batches one after the other give the bits of one that has all their rows);
+ *    micro-batches one after the other give the bits of one that has all their rows. Where the
+ *    depth goes by pairs (net/cpu/level.h), of an even number of M each);
  *  - f32 sums over long ranges (norms, column sums, losses) accumulate in a fixed order written in
  *    the code; losses and norm squares accumulate in double;
  *  - no allocation, no lock, no I/O in run;
@@ -142,9 +143,9 @@
  *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`)
  * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in): conv_transpose2d
  *   forward, whose gradients are conv2d and conv2d_grad_weight
- * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc. Of all three: what is infinite or NaN may make
- *   NaN of results that do not read it, up to three pixels or taps away, and so may numbers beyond
- * a quarter of the largest (minimal filtering: net/cpu/vector_winograd.h)
+ * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc, as a product chain. Of all three: what is
+ * infinite or NaN may make NaN of results that do not read it, up to three pixels or taps away, and
+ * so may numbers beyond a quarter of the largest (minimal filtering: net/cpu/vector_winograd.h)
  * - instance_norm: x (R, T pixels, C), weight (C)?, bias (C)? -> y, mean (R, C), rstd (R, C) over
  *   the pixels of each row and channel; biased variance, eps inside the root. has_bias says that
  *   weight and bias are both there
@@ -197,10 +198,11 @@
  * - onehot) / weight, 0 where ignored
  * - linear_cross_entropy: x (M, in), weight (as linear's; stored), target (M) i64, bias (out)? ->
  *   loss: cross_entropy of linear's y, V = out, of which a slice is in workspace at a time. The
- * same bits as its parts
+ *   same bits as its parts
  * - linear_cross_entropy_grad: the same -> loss, dx (M, in), dweight and dbias (out) acc, chain:
- * what cross_entropy, its gradient and linear's gradients make, while the slice is there. Without
- * the last two where `frozen`; an output that is NULL is not asked for. The same bits as its parts
+ *   what cross_entropy, its gradient and linear's gradients make, while the slice is there. Without
+ *   the last two where `frozen`; an output that is NULL is not asked for. The same bits as its
+ *   parts
  * - mse: y, t (R, N) -> loss of the squares; weight counts elements. mse_grad: y, t -> dy = 2 (y -
  * t) / weight
  * - bce_with_logits: x, t (R, N) -> loss: max(x, 0) - x t + log(1 + exp(-|x|)); weight counts

@@ -230,42 +230,59 @@ static void fill(float *to, size_t count) {
 }
 
 enum { SIDE = 37 }; /* rows and depth at most */
+enum { WIDEST = WEIR__WIDE_COLUMNS > WEIR__PANEL ? WEIR__WIDE_COLUMNS : WEIR__PANEL };
 
 struct arrays {
-    float a[SIDE * SIDE], b[SIDE * WEIR__PANEL], c[SIDE * WEIR__PANEL], wanted[SIDE * WEIR__PANEL];
+    float a[SIDE * SIDE], b[SIDE * WIDEST], c[SIDE * WIDEST], wanted[SIDE * WIDEST];
 };
 
 static void multiply_plainly(const struct weir__panel *panel, float *wanted) {
     for (int64_t r = 0; r < panel->rows; r++)
         for (int64_t j = 0; j < panel->columns; j++) {
-            float sum = panel->mode == WEIR__PANEL_SET ? 0 : wanted[r * WEIR__PANEL + j];
+            float sum = panel->mode == WEIR__PANEL_SET ? 0 : wanted[r * WIDEST + j];
             for (int64_t k = 0; k < panel->depth; k++)
                 sum +=
                     panel->a[r * panel->a_row + k * panel->a_step] * panel->b[k * panel->b_row + j];
-            wanted[r * WEIR__PANEL + j] = sum;
+            wanted[r * WIDEST + j] = sum;
         }
+}
+
+/* A tile's columns or fewer, or a wide one's; packed, or further apart. */
+static void choose_columns(struct weir__panel *panel) {
+    const bool whole = test_random_below(2) == 0, wide = test_random_below(2) == 0;
+    const int64_t most = wide ? WIDEST : WEIR__TILE_COLUMNS;
+    panel->columns = whole ? most : 1 + (int64_t)test_random_below(WIDEST);
+    panel->b_row = test_random_below(2) == 0 && panel->columns <= most ? most : WIDEST;
+}
+
+/* Rows that are neighbours: of a matrix, or of one tile that is packed. */
+static void choose_rows(struct weir__panel *panel) {
+    const int64_t tile = panel->columns == WEIR__WIDE_COLUMNS ? WEIR__WIDE_ROWS : WEIR__TILE_ROWS;
+    const bool packed = test_random_below(2) == 0;
+    panel->a_row = 1;
+    panel->a_step = packed ? tile : SIDE;
+    panel->rows = (int64_t)test_random_below((uint64_t)(packed ? tile : SIDE) + 1);
 }
 
 static void test_panel_products_of_whole_numbers_are_exact(void) {
     NEED_LEVEL;
     static struct arrays x;
-    for (int i = 0; i < 400 && !test_has_failed(); i++) {
+    for (int i = 0; i < 1200 && !test_has_failed(); i++) {
         fill(x.a, SIDE * SIDE);
-        fill(x.b, SIDE * WEIR__PANEL);
-        fill(x.c, SIDE * WEIR__PANEL);
+        fill(x.b, SIDE * WIDEST);
+        fill(x.c, SIDE * WIDEST);
         memcpy(x.wanted, x.c, sizeof x.c);
-        bool flipped = i % 2 == 0;
         struct weir__panel panel = {.a = x.a,
-                                    .a_row = flipped ? 1 : SIDE,
-                                    .a_step = flipped ? SIDE : 1,
+                                    .a_row = SIDE,
+                                    .a_step = 1,
                                     .b = x.b,
-                                    .b_row = WEIR__PANEL,
                                     .c = x.c,
-                                    .c_row = WEIR__PANEL,
+                                    .c_row = WIDEST,
                                     .rows = (int64_t)test_random_below(SIDE + 1),
                                     .depth = (int64_t)test_random_below(SIDE + 1),
-                                    .columns = 1 + (int64_t)test_random_below(WEIR__PANEL),
                                     .mode = (enum weir__panel_mode)(i % 3)};
+        choose_columns(&panel);
+        if (i % 2 == 0) choose_rows(&panel);
         VECTOR_F32(panel_product)(&panel);
         multiply_plainly(&panel, x.wanted);
         CHECK_EQ_BYTES(x.c, x.wanted, sizeof x.c); /* also what lies outside of c */

@@ -195,7 +195,8 @@ static uint32_t linear_cross_entropy(const struct weir__graph *graph, struct wei
     node->shape.op = node->op;
     node->shape.width = head->shape.out;
     node->shape.ignore_index = ignored;
-    assert(node->in_count == 2 && node->in_capacity >= 4);
+    assert(node->in_count == 2 && node->in_capacity >= 4 && node->out[0] == graph->loss);
+    node->out_count = 1;
     node->in[2] = node->in[1];
     node->in[0] = head->in[0];
     node->in[1] = head->in[1];

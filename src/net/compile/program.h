@@ -15,10 +15,11 @@
 
 enum weir__program_kind {
     WEIR__PROGRAM_FORWARD,    /**< keeping residuals */
-    WEIR__PROGRAM_CHECKPOINT, /**< forward: outputs, stashes and loss only */
+    WEIR__PROGRAM_CHECKPOINT, /**< forward: outputs, stashes and loss only; the loss where backward
+                                   does not make it (graph->backward_loss) */
     WEIR__PROGRAM_RECOMPUTE,  /**< the ancestors of residuals, nothing else */
     WEIR__PROGRAM_BACKWARD,
-    WEIR__PROGRAM_BACKWARD_INPUT,  /**< gradients of input and skips */
+    WEIR__PROGRAM_BACKWARD_INPUT,  /**< gradients of input and skips, and such a loss */
     WEIR__PROGRAM_BACKWARD_WEIGHT, /**< the rest: gradients of parameters */
     WEIR__PROGRAM_INFER,           /**< outputs and stashes */
     WEIR__PROGRAM_INFER_LOSS,      /**< and the loss */

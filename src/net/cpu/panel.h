@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Matrix products, and attention's blocks: everything is a product with a panel, a matrix of at
- * most 32 columns whose rows lie at a fixed distance. A matrix that is stored the other way is
+ * Matrix products, and attention's blocks: everything is a product with a panel, a matrix of few
+ * columns, 64 at most, whose rows lie at a fixed distance. A matrix that is stored the other way is
  * packed into panels first.
  */
 #ifndef WEIR_PANEL_H
@@ -29,8 +29,8 @@
 #endif
 #endif
 
-/** Of a wide tile, which loads least for its multiply-adds; where b's columns are few, or are not
- * neighbours for long, they seldom fill one. */
+/** Of a wide tile, which products have alone: it loads least for its multiply-adds, but columns of
+ * attention and of convolutions seldom fill it. */
 #if defined(__AVX512F__) && !defined(WEIR_PAIRS)
 #define WEIR__WIDE_COLUMNS 64
 #define WEIR__WIDE_ROWS 6

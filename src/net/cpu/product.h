@@ -24,8 +24,8 @@ struct weir__matrix_product {
     const float *packed; /**< all of b as panels, in the order in which they are read; NULL: each is
                               packed when it is needed */
     const float *bias;   /**< (columns): what the chain begins with; NULL: with 0 */
-    const number *addend; /**< (rows, columns): what WEIR__PANEL_ADD adds to, c's rows apart, or c;
-                               NULL: c, which holds floats then */
+    const number *addend; /**< (rows, columns): what WEIR__PANEL_ADD adds to, c's rows apart, or
+                               c; else NULL */
     int64_t rows, depth, columns;
     enum weir__panel_mode mode;
     bool grad_weight;

@@ -2,19 +2,19 @@
 /*
  * Products. The result is cut into blocks, which the team shares; each block is made by itself, as
  * GotoBLAS does: 256 steps of the depth at a time, the right-hand matrix's columns are packed as
- * panels one tile wide, which the second cache holds, and a strip of the left-hand matrix's rows
- * goes over them, so that each panel stays in the first cache while it does. The left-hand matrix
- * is read where it lies: with AVX-512 packing it took as long as it saved. But weights' gradients
- * read a column of it, whose distances fall on few sets of the cache, or few pages: theirs is
- * packed always with AVX-512, and with AVX2 where it must be.
+ * panels as wide as a tile, which the second cache holds, and a strip of the left-hand matrix's
+ * rows goes over them, so that each panel stays in the first cache while it does. The left-hand
+ * matrix is read where it lies: with AVX-512 packing it took as long as it saved. But weights'
+ * gradients read a column of it, whose distances fall on few sets of the cache, or few pages:
+ * theirs is packed always with AVX-512, and with AVX2 where it must be.
  *
  * On one core this is within 5% of oneDNN's matmul with AVX-512 and at 90-98% of the roof with AVX2
  * (oneDNN 2.x has only its gemm there, which allocates while it runs), at every shape of a GPT. So
  * no library is asked: its sums would be its own, ours are one chain each in ascending order of the
  * depth, whatever the blocks, the team and the width of a register.
  *
- * Weights' gradients add up all of a mini-batch's rows in one chain, which goes on from where the
- * micro-batch before left it: no sums wait beside it.
+ * Weights' gradients add up all rows of a group's micro-batches in one chain, which goes on from
+ * where the one before left it: no sums wait beside it.
  *
  * Where activations are bf16 the sums of all the depth wait as floats, and are narrowed once. With
  * AVX512-BF16 a step is a pair of the depth's numbers (vector_pairs.c): on a core of Zen 4 180 to
@@ -38,7 +38,7 @@ enum { NUMBERS = 1 };
 
 enum { DEPTH_AT_ONCE = WEIR__PRODUCT_STEPS * NUMBERS, BLOCKS_PER_MEMBER = 2 };
 /** Of a block; a strip that is packed for each block is worth more of them. */
-enum { BLOCK_COLUMNS = 384, WIDE_BLOCK_COLUMNS = 1024 };
+enum { BLOCK_COLUMNS = 384, GRADIENT_BLOCK_COLUMNS = 1024 };
 /** Of a block whose sums wait in workspace. */
 enum { SUMMED_ROWS = 512, NARROWED_ROWS = 1024 };
 
@@ -59,7 +59,7 @@ static bool needs_sums(const struct weir__matrix_product *product) {
 }
 
 static int64_t block_columns(const struct weir__matrix_product *product) {
-    return product->grad_weight ? WIDE_BLOCK_COLUMNS : BLOCK_COLUMNS;
+    return product->grad_weight ? GRADIENT_BLOCK_COLUMNS : BLOCK_COLUMNS;
 }
 
 static int64_t summed_rows(const struct weir__matrix_product *product) {
@@ -74,7 +74,7 @@ static int64_t steps_of(int64_t depth) {
 /* ---- workspace, one for each member of the team ---- */
 
 struct product_areas {
-    float *panels; /* (columns / tile, depth, tile) */
+    float *panels; /* one behind the other: (depth, a panel's columns) */
     float *strip;  /* (rows / tile, depth, tile) */
     float *sums;   /* (rows, columns) */
 };
@@ -189,7 +189,7 @@ static void multiply_strip(const struct weir__panel *panel, int64_t rows, bool p
 static void multiply_depth(const struct weir__matrix_product *product,
                            const struct product_block *block, int64_t first,
                            const struct product_areas *areas, struct weir__panel panel) {
-    struct weir__panel panels[WIDE_BLOCK_COLUMNS / WEIR__TILE_COLUMNS];
+    struct weir__panel panels[GRADIENT_BLOCK_COLUMNS / WEIR__TILE_COLUMNS];
     const bool packed = VECTOR(packs_strips)(product);
     int64_t count = 0;
     float *const c = panel.c;
@@ -258,7 +258,7 @@ static void place_sums(const struct weir__matrix_product *product,
 static void end_sums(const struct weir__matrix_product *product, const struct product_block *block,
                      bool begun, struct weir__panel *panel) {
     const int64_t at = block->row * product->c_row + block->column;
-    assert(product->mode == WEIR__PANEL_ADD && !narrows(product));
+    assert(product->mode == WEIR__PANEL_ADD && product->addend != NULL && !narrows(product));
     if (begun) {
         panel->begin = panel->c;
         panel->begin_row = panel->c_row;
@@ -266,7 +266,6 @@ static void end_sums(const struct weir__matrix_product *product, const struct pr
     panel->mode = WEIR__PANEL_ADD;
     panel->c = (float *)product->c + at;
     panel->c_row = product->c_row;
-    if (product->addend == NULL) return;
     panel->add = (const float *)(const void *)product->addend + at;
     panel->add_row = product->c_row;
 }

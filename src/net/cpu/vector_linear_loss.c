@@ -46,6 +46,7 @@ static const number *input_of(const struct head_slice *slice) {
 static void make_logits(const struct head_slice *slice) {
     const struct weir__op_call *call = slice->call;
     struct weir__matrix_product product = product_of(call->shape, WEIR__OP_linear);
+    assert(slice->tokens >= 1 && slice->tokens <= SLICE_TOKENS);
     product.a = input_of(slice);
     product.b = call->in[1];
     product.packed = call->packed;
@@ -77,14 +78,10 @@ static void loss_part(void *context, uint32_t part, uint32_t member) {
     }
 }
 
-static int64_t parts_of(int64_t count, int64_t part) {
-    return (count + part - 1) / part;
-}
-
 static void make_losses(struct head_slice *slice) {
     double work = WEIR__SHARED_EXPONENTIAL * (slice->gradient ? 2 : 1) * (double)slice->tokens *
                   (double)slice->classes;
-    weir__share(slice->call, parts_of(slice->tokens, PART_TOKENS), work, loss_part, slice);
+    weir__share(slice->call, v_parts(slice->tokens, PART_TOKENS), work, loss_part, slice);
 }
 
 static void make_input_gradient(const struct head_slice *slice, number *dx) {
@@ -125,7 +122,7 @@ static void bias_part(void *context, uint32_t part, uint32_t member) {
 
 static void make_bias_gradient(struct head_slice *slice) {
     double work = WEIR__SHARED_NUMBER * (double)slice->tokens * (double)slice->classes;
-    weir__share(slice->call, parts_of(slice->classes, LANES), work, bias_part, slice);
+    weir__share(slice->call, v_parts(slice->classes, LANES), work, bias_part, slice);
 }
 
 /* ---- workspace: logits, losses, the products' ---- */

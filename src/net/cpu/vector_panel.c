@@ -43,6 +43,9 @@ enum { STEPS_AT_ONCE = 4 };
 
 _Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
 _Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
+_Static_assert(WEIR__WIDE_ROWS <= TILE_ROWS, "there are pointers for so many rows");
+_Static_assert(WEIR__WIDE_ROWS *WEIR__WIDE_COLUMNS <= TILE_ROWS * WEIR__TILE_COLUMNS,
+               "there are registers for so many sums");
 
 /** Before a loop that is not to be unrolled: its body is a tile. */
 #if defined(__clang__)
@@ -315,7 +318,6 @@ static void whole_column(const struct weir__panel *panel, const struct tile_plac
     const bool adjacent = panel->a_row == 1;
     const bool tiles = adjacent && panel->a_step == rows_of((int)columns);
     const bool packed = panel->b_row == columns;
-#if WEIR__WIDE_COLUMNS > WEIR__TILE_COLUMNS
     if (columns == WEIR__WIDE_COLUMNS && packed && tiles)
         column(panel, *place, WEIR__WIDE_COLUMNS, TILES);
     else if (columns == WEIR__WIDE_COLUMNS && adjacent)
@@ -324,9 +326,7 @@ static void whole_column(const struct weir__panel *panel, const struct tile_plac
         column(panel, *place, WEIR__WIDE_COLUMNS, ROWS);
     else if (columns == WEIR__WIDE_COLUMNS)
         column(panel, *place, WEIR__WIDE_COLUMNS, ANY);
-    else
-#endif
-        if (columns == WEIR__TILE_COLUMNS && packed && tiles)
+    else if (columns == WEIR__TILE_COLUMNS && packed && tiles)
         column(panel, *place, WEIR__TILE_COLUMNS, TILES);
     else if (columns == WEIR__TILE_COLUMNS && adjacent)
         column(panel, *place, WEIR__TILE_COLUMNS, ADJACENT);

@@ -149,8 +149,8 @@ static struct {
  * more. */
 static void fill_key(const struct weir_profile *of, struct weir__roofs *roofs) {
     *roofs = (struct weir__roofs){.count = 0};
-    snprintf(roofs->key, sizeof roofs->key, "weir roofs 10: %s: %s: %s %s", of->version, of->machine,
-             of->libraries, weir_dtype_name(of->dtype));
+    snprintf(roofs->key, sizeof roofs->key, "weir roofs 10: %s: %s: %s %s", of->version,
+             of->machine, of->libraries, weir_dtype_name(of->dtype));
 }
 
 /* With the lock. There are fewer levels and dtypes than kept ones. */
