@@ -93,7 +93,7 @@ static const struct training_job jobs[] = {
                 .rows = 4,
                 .unit = 1,
                 .adamw = true,
-                .chunks = 1,
+                .chunks = 2,
                 .decoder = SMOLLM2_135M},
     [SMOLLM_LORA] = {.topic = "models/smollm2-lora",
                      .rows = 4,
