@@ -56,7 +56,6 @@ const struct net_kind net_kinds[] = {
     KIND(add, WIDTH),
     KIND(multiply, WIDTH),
     KIND(bias_add, HIDDEN),
-    KIND(copy, WIDTH),
     KIND(narrow, WIDTH),
     KIND(widen, WIDTH),
     KIND(instance_norm, PIXELS),

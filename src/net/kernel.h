@@ -126,7 +126,7 @@
  * - dropout2d: x (R, T pixels, C) -> y: a whole channel of a row is kept or dropped; as dropout,
  *   with the channel as the element. In place ok; its own gradient
  * - add: a, b -> y; in place ok. multiply: a, b -> y = a * b; in place ok; its own gradient, from
- * dy and the other operand. copy: x -> y
+ * dy and the other operand
  * - bias_add: x (R, N), bias (out) -> y = x + bias: N = tokens * out, the bias repeats; in place ok
  * - bias_gelu: x (R, N), bias (out) -> y = gelu(x + bias): N = tokens * out, the bias repeats.
  *   bias_gelu_grad: dy, x, bias -> dx, which is also the gradient of what the bias was added to.
@@ -275,7 +275,6 @@
     X(bias_dropout_add)                                                                            \
     X(add)                                                                                         \
     X(multiply)                                                                                    \
-    X(copy)                                                                                        \
     X(narrow)                                                                                      \
     X(widen)                                                                                       \
     X(transpose)                                                                                   \

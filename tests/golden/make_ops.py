@@ -526,7 +526,6 @@ for tanh in (False, True):
 pointwise("relu", F.relu, 3, 17)
 a, b = random(3, 19), random(3, 19)
 case("add", {"rows": 3, "tokens": 1, "width": 19}, [a, b], [a + b])
-case("copy", {"rows": 3, "tokens": 1, "width": 19}, [a], [a])
 cross_entropy(3, 4, 11, 3)
 cross_entropy(2, 5, 65, 0)
 mse(4, 9)

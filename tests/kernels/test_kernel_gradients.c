@@ -41,7 +41,7 @@ static const struct pair pairs[] = {
     PAIR(linear_add, bias_grad, 3, 0, DY),
     PAIR(embedding, embedding_grad, 1, 0, IN0, DY),
     PAIR(position_add, position_grad, 1, 0, DY),
-    PAIR(position_add, copy, 0, 0, DY),
+    PAIR(position_add, scale, 0, 0, DY),
     PAIR(layer_norm, layer_norm_grad_input, 0, 0, DY, IN0, OUT1, OUT2, IN1),
     PAIR(layer_norm, layer_norm_grad_weight, 1, 0, DY, IN0, OUT1, OUT2),
     PAIR(layer_norm, layer_norm_grad_weight, 2, 1, DY, IN0, OUT1, OUT2),
@@ -71,13 +71,13 @@ static const struct pair pairs[] = {
     PAIR(tanh, tanh_grad, 0, 0, DY, OUT0),
     PAIR(dropout, dropout, 0, 0, DY),
     PAIR(dropout_add, dropout, 0, 0, DY),
-    PAIR(dropout_add, copy, 1, 0, DY),
+    PAIR(dropout_add, scale, 1, 0, DY),
     PAIR(dropout2d, dropout2d, 0, 0, DY),
-    PAIR(bias_add, copy, 0, 0, DY),
+    PAIR(bias_add, scale, 0, 0, DY),
     PAIR(bias_gelu, bias_gelu_grad, 0, 0, DY, IN0, IN1),
     PAIR(bias_dropout_add, dropout, 0, 0, DY),
-    PAIR(bias_dropout_add, copy, 2, 0, DY),
-    PAIR(add, copy, 1, 0, DY),
+    PAIR(bias_dropout_add, scale, 2, 0, DY),
+    PAIR(add, scale, 1, 0, DY),
     PAIR(multiply, multiply, 0, 0, DY, IN1),
     PAIR(multiply, multiply, 1, 0, DY, IN0),
     PAIR(transpose, transpose, 0, 0, DY),
@@ -128,6 +128,11 @@ static void choose_window(struct weir__op_shape *shape, int variant) {
     if (shape->op == WEIR__OP_concat) window->out = (struct weir__plane){5 + variant, 4 + variant};
 }
 
+/** Of a sum dy is the gradient itself: no op makes it, here one that scales by 1. */
+static bool is_handed_on(const struct pair *pair) {
+    return pair->gradient == WEIR__OP_scale && pair->forward != WEIR__OP_scale;
+}
+
 static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
     struct weir__op_shape shape = {.op = pair->forward,
                                    .rows = 3,
@@ -166,7 +171,7 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
     if (pair->forward == WEIR__OP_instance_norm) shape.has_bias = variant == 0;
     if (pair->gradient == WEIR__OP_batch_norm_grad_input) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_dropout && variant == 1) shape.channels = 3;
-    if (pair->gradient == WEIR__OP_copy) shape.width = variant == 1 ? 1 : 11;
+    if (is_handed_on(pair)) shape.width = variant == 1 ? 1 : 11;
     if (strncmp(weir__op_name(pair->forward), "bias_", 5) == 0)
         shape.width = shape.tokens * shape.out;
     return shape;
@@ -177,8 +182,8 @@ static struct weir__op_shape gradient_shape_of(const struct pair *pair,
                                                const struct weir__op_shape *forward) {
     struct weir__op_shape shape = *forward;
     shape.op = pair->gradient;
-    if (pair->gradient == WEIR__OP_copy && pair->forward == WEIR__OP_position_add)
-        shape.width *= shape.tokens;
+    if (is_handed_on(pair)) shape.slope = 1;
+    if (is_handed_on(pair) && pair->forward == WEIR__OP_position_add) shape.width *= shape.tokens;
     if (pair->gradient == WEIR__OP_bias_grad && pair->forward == WEIR__OP_conv2d)
         shape.tokens = shape.window.out.height * shape.window.out.width;
     if (pair->gradient == WEIR__OP_transpose) shape.in = forward->out, shape.out = forward->in;

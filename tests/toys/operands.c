@@ -309,7 +309,6 @@ static const uint8_t elementwise[WEIR__OP_COUNT] = {
     [WEIR__OP_dropout] = 1,
     [WEIR__OP_narrow] = 1,
     [WEIR__OP_widen] = 1,
-    [WEIR__OP_copy] = 1,
     [WEIR__OP_gelu_grad] = 2,
     [WEIR__OP_relu_grad] = 2,
     [WEIR__OP_leaky_relu_grad] = 2,

@@ -31,15 +31,6 @@ struct weir__matrix_product {
     bool grad_weight;
 };
 
-/** One that an op of products is, by the shape: all but the operands. */
-struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shape);
-/** Floats of workspace for each member of the team, whatever of the depth, rows and columns there
- * are, up to these. */
-int64_t VECTOR(product_floats)(const struct weir__matrix_product *most);
-/** Makes it, shared by the call's team, in the call's workspace. */
-void VECTOR(make_product)(const struct weir__op_call *call,
-                          const struct weir__matrix_product *product);
-
 enum {
     WEIR__PRODUCT_STEPS = 256, /**< most of a panel's */
     WEIR__STRIP_ROWS = 96,     /**< whole tiles */

@@ -126,7 +126,6 @@ int VECTOR(tanh_grad)(const struct weir__op_call *call);
 int VECTOR(add)(const struct weir__op_call *call);
 int VECTOR(bias_add)(const struct weir__op_call *call);
 int VECTOR(multiply)(const struct weir__op_call *call);
-int VECTOR(copy)(const struct weir__op_call *call);
 int VECTOR(narrow)(const struct weir__op_call *call);
 int VECTOR(widen)(const struct weir__op_call *call);
 int VECTOR(dropout)(const struct weir__op_call *call);

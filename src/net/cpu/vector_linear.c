@@ -91,11 +91,6 @@ static int64_t lay_out(const struct weir__matrix_product *most, float *memory,
     return sums + v_up(v_least(most->rows, summed_rows(most)), v_tile_rows(most)) * columns;
 }
 
-int64_t VECTOR(product_floats)(const struct weir__matrix_product *most) {
-    assert(most->rows >= 0 && most->depth >= 0);
-    return lay_out(most, NULL, NULL);
-}
-
 /* ---- panels ---- */
 
 /** Floats of all b's panels before those of a part of the depth, which begins with number `first`;
@@ -346,8 +341,8 @@ static int64_t cut_blocks(struct sharing *sharing, uint32_t threads) {
     }
 }
 
-void VECTOR(make_product)(const struct weir__op_call *call,
-                          const struct weir__matrix_product *product) {
+static void make_product(const struct weir__op_call *call,
+                         const struct weir__matrix_product *product) {
     struct sharing sharing = {.product = product, .workspace = call->workspace};
     if (product->rows == 0 || product->columns == 0) return;
     weir__share(call, cut_blocks(&sharing, call->shape->threads), work_of(product), multiply_part,
@@ -402,7 +397,7 @@ static struct weir__matrix_product grad_weight_of(const struct weir__op_shape *s
                                          .grad_weight = true};
 }
 
-struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shape) {
+static struct weir__matrix_product product_of(const struct weir__op_shape *shape) {
     if (shape->op == WEIR__OP_linear_grad_input) return grad_input_of(shape);
     if (shape->op == WEIR__OP_linear_grad_weight) return grad_weight_of(shape);
     if (shape->op == WEIR__OP_linear_add) return added(forward_of(shape));
@@ -413,8 +408,8 @@ struct weir__matrix_product VECTOR(product_of)(const struct weir__op_shape *shap
 }
 
 int VECTOR(measure_product)(const struct weir__op_shape *shape, size_t *workspace) {
-    const struct weir__matrix_product product = VECTOR(product_of)(shape);
-    size_t each = (size_t)VECTOR(product_floats)(&product) * sizeof(float);
+    const struct weir__matrix_product product = product_of(shape);
+    size_t each = (size_t)lay_out(&product, NULL, NULL) * sizeof(float);
     return weir__multiply(each, shape->threads, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
@@ -422,14 +417,14 @@ int VECTOR(measure_product)(const struct weir__op_shape *shape, size_t *workspac
  * more than beginning with 0. */
 static int multiply_weights(const struct weir__op_call *call, const number *addend,
                             const float *bias) {
-    struct weir__matrix_product product = VECTOR(product_of)(call->shape);
+    struct weir__matrix_product product = product_of(call->shape);
     product.a = call->in[0];
     product.b = call->in[1];
     product.packed = call->packed;
     product.bias = bias;
     product.addend = addend;
     product.c = call->out[0];
-    VECTOR(make_product)(call, &product);
+    make_product(call, &product);
     return WEIR_OK;
 }
 
@@ -456,7 +451,7 @@ int VECTOR(linear_grad_weight)(const struct weir__op_call *call) {
     product.b = call->in[flip ? 1 : 0];
     product.c = call->out[0];
     if (call->overwrite) product.mode = WEIR__PANEL_SET;
-    VECTOR(make_product)(call, &product);
+    make_product(call, &product);
     return WEIR_OK;
 }
 
@@ -465,7 +460,7 @@ int VECTOR(linear_grad_weight)(const struct weir__op_call *call) {
 /* None where each call reads them where they lie. */
 int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *bytes) {
     assert(shape->op != WEIR__OP_linear_grad_weight);
-    struct weir__matrix_product product = VECTOR(product_of)(shape);
+    struct weir__matrix_product product = product_of(shape);
     product.rows = shape->rows_max * shape->tokens;
     bool whole = product.columns % WEIR__TILE_COLUMNS == 0;
     int64_t floats =
@@ -474,7 +469,7 @@ int VECTOR(measure_pack_linear)(const struct weir__op_shape *shape, size_t *byte
 }
 
 static int pack(const struct weir__op_call *call, void *packed) {
-    struct weir__matrix_product product = VECTOR(product_of)(call->shape);
+    struct weir__matrix_product product = product_of(call->shape);
     struct panel_packing packing = {&product, packed};
     assert(packed != NULL);
     product.b = call->in[1];

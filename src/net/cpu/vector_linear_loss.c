@@ -8,7 +8,6 @@
  * Weights are packed again in each slice unless they are kept packed, and those of the input's
  * gradient always: with so many tokens about a twentieth of a product.
  */
-#include "net/cpu/product.h"
 #include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
@@ -24,36 +23,37 @@ _Static_assert(SLICE_TOKENS % 2 == 0, "pairs of the depth are not cut");
 /** Tokens that are made at a time, and what the parts of their work share. */
 struct head_slice {
     const struct weir__op_call *call; /* its workspace is the products' */
-    const float *bias;                /* NULL: none */
     bool gradient;                    /* logits become theirs */
     number *logits;                   /* (tokens, classes) */
     double *losses;                   /* (tokens) */
     int64_t token, tokens, classes;
 };
 
-/** The op on the slice's product: all but the operands. */
-static struct weir__matrix_product product_of(const struct weir__op_shape *shape,
-                                              enum weir__op_code op) {
+/** An op of products on the slice's tokens. */
+static struct weir__op_shape part_of(const struct weir__op_shape *shape, enum weir__op_code op,
+                                     int64_t tokens) {
+    assert(tokens >= 0 && tokens <= SLICE_TOKENS);
     struct weir__op_shape part = *shape;
     part.op = op;
-    return VECTOR(product_of)(&part);
+    part.rows = tokens;
+    part.tokens = 1;
+    return part;
 }
 
-static const number *input_of(const struct head_slice *slice) {
-    return (const number *)slice->call->in[0] + slice->token * slice->call->shape->in;
-}
-
-static void make_logits(const struct head_slice *slice) {
-    const struct weir__op_call *call = slice->call;
-    struct weir__matrix_product product = product_of(call->shape, WEIR__OP_linear);
-    assert(slice->tokens >= 1 && slice->tokens <= SLICE_TOKENS);
-    product.a = input_of(slice);
-    product.b = call->in[1];
-    product.packed = call->packed;
-    product.bias = slice->bias;
-    product.c = slice->logits;
-    product.rows = slice->tokens;
-    VECTOR(make_product)(call, &product);
+/** Runs one; `packed`: the weights, or NULL. */
+static void run_part(const struct head_slice *slice, enum weir__op_code op,
+                     int (*run)(const struct weir__op_call *call), const void *const *in, void *out,
+                     const void *packed) {
+    const struct weir__op_shape shape = part_of(slice->call->shape, op, slice->tokens);
+    struct weir__op_call part = *slice->call;
+    part.shape = &shape;
+    part.in = in;
+    part.out = &out;
+    part.packed = packed;
+    part.overwrite = slice->call->overwrite && slice->token == 0;
+    int status = run(&part);
+    assert(status == WEIR_OK); /* products cannot fail */
+    (void)status;
 }
 
 /** PART_TOKENS tokens' losses, and the gradients of their logits by the mini-batch's. */
@@ -84,47 +84,6 @@ static void make_losses(struct head_slice *slice) {
     weir__share(slice->call, v_parts(slice->tokens, PART_TOKENS), work, loss_part, slice);
 }
 
-static void make_input_gradient(const struct head_slice *slice, number *dx) {
-    const struct weir__op_call *call = slice->call;
-    struct weir__matrix_product product = product_of(call->shape, WEIR__OP_linear_grad_input);
-    product.a = slice->logits;
-    product.b = call->in[1];
-    product.c = dx + slice->token * call->shape->in;
-    product.rows = slice->tokens;
-    VECTOR(make_product)(call, &product);
-}
-
-static void make_weight_gradient(const struct head_slice *slice, float *dweight) {
-    const struct weir__op_call *call = slice->call;
-    struct weir__matrix_product product = product_of(call->shape, WEIR__OP_linear_grad_weight);
-    const bool flip = call->shape->weight_in_out;
-    product.a = flip ? input_of(slice) : slice->logits;
-    product.b = flip ? slice->logits : input_of(slice);
-    product.c = dweight;
-    product.depth = slice->tokens;
-    if (call->overwrite && slice->token == 0) product.mode = WEIR__PANEL_SET;
-    VECTOR(make_product)(call, &product);
-}
-
-/** LANES classes of the bias's. */
-static void bias_part(void *context, uint32_t part, uint32_t member) {
-    const struct head_slice *slice = context;
-    const int64_t first = (int64_t)part * LANES, lanes = lanes_from(first, slice->classes);
-    const bool begins = slice->call->overwrite && slice->token == 0;
-    const number *gradient = slice->logits + first;
-    float *to = (float *)slice->call->out[3] + first;
-    vfloat sum = begins ? v_all(0) : v_load_some(to, lanes);
-    (void)member;
-    for (int64_t m = 0; m < slice->tokens; m++, gradient += slice->classes)
-        sum += v_load_some(gradient, lanes);
-    v_store_some(to, sum, lanes);
-}
-
-static void make_bias_gradient(struct head_slice *slice) {
-    double work = WEIR__SHARED_NUMBER * (double)slice->tokens * (double)slice->classes;
-    weir__share(slice->call, v_parts(slice->classes, LANES), work, bias_part, slice);
-}
-
 /* ---- workspace: logits, losses, the products' ---- */
 
 struct head_areas {
@@ -142,22 +101,18 @@ static bool lay_out(const struct weir__op_shape *shape, struct head_areas *areas
     return weir__add(areas->losses, rounded_up(tokens * sizeof(double)), &areas->products);
 }
 
-/** For products of at most a slice's tokens. */
 static int measure(const struct weir__op_shape *shape, const enum weir__op_code *ops, int count,
                    size_t *workspace) {
     const int64_t tokens = v_least(shape->rows * shape->tokens, SLICE_TOKENS);
     struct head_areas areas;
-    int64_t most = 0;
-    size_t products;
+    size_t most = 0, bytes;
     for (int i = 0; i < count; i++) {
-        struct weir__matrix_product product = product_of(shape, ops[i]);
-        *(ops[i] == WEIR__OP_linear_grad_weight ? &product.depth : &product.rows) = tokens;
-        int64_t floats = VECTOR(product_floats)(&product);
-        if (most < floats) most = floats;
+        const struct weir__op_shape part = part_of(shape, ops[i], tokens);
+        int status = VECTOR(measure_product)(&part, &bytes);
+        if (status != WEIR_OK) return status;
+        if (most < bytes) most = bytes;
     }
-    bool fits = lay_out(shape, &areas) &&
-                weir__multiply((size_t)most * sizeof(float), shape->threads, &products) &&
-                weir__add(areas.products, products, workspace);
+    bool fits = lay_out(shape, &areas) && weir__add(areas.products, most, workspace);
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
@@ -175,11 +130,43 @@ int VECTOR(measure_linear_cross_entropy_grad)(const struct weir__op_shape *shape
 
 /* ---- the ops ---- */
 
-static void make_gradients(struct head_slice *slice) {
+/** LANES classes of the bias's. */
+static void bias_part(void *context, uint32_t part, uint32_t member) {
+    const struct head_slice *slice = context;
+    const int64_t first = (int64_t)part * LANES, lanes = lanes_from(first, slice->classes);
+    const bool begins = slice->call->overwrite && slice->token == 0;
+    const number *gradient = slice->logits + first;
+    float *to = (float *)slice->call->out[3] + first;
+    vfloat sum = begins ? v_all(0) : v_load_some(to, lanes);
+    (void)member;
+    for (int64_t m = 0; m < slice->tokens; m++, gradient += slice->classes)
+        sum += v_load_some(gradient, lanes);
+    v_store_some(to, sum, lanes);
+}
+
+/** As bias_grad, which a level of pairs alone does not have. */
+static void make_bias_gradient(struct head_slice *slice) {
+    double work = WEIR__SHARED_NUMBER * (double)slice->tokens * (double)slice->classes;
+    weir__share(slice->call, v_parts(slice->classes, LANES), work, bias_part, slice);
+}
+
+static void make_logits(const struct head_slice *slice, const number *x) {
+    const void *in[] = {x, slice->call->in[1],
+                        slice->call->shape->has_bias ? slice->call->in[3] : NULL};
+    run_part(slice, WEIR__OP_linear, VECTOR(linear), in, slice->logits, slice->call->packed);
+}
+
+/** Of the logits' gradients. */
+static void make_gradients(struct head_slice *slice, const number *x) {
     const struct weir__op_call *call = slice->call;
-    if (call->out[1] != NULL) make_input_gradient(slice, call->out[1]);
+    const void *of_input[] = {slice->logits, call->in[1]}, *of_weight[] = {x, slice->logits};
+    const int64_t first = slice->token * call->shape->in;
+    if (call->out[1] != NULL)
+        run_part(slice, WEIR__OP_linear_grad_input, VECTOR(linear_grad_input), of_input,
+                 (number *)call->out[1] + first, NULL);
     if (call->shape->frozen || call->out[2] == NULL) return;
-    make_weight_gradient(slice, call->out[2]);
+    run_part(slice, WEIR__OP_linear_grad_weight, VECTOR(linear_grad_weight), of_weight,
+             call->out[2], NULL);
     if (call->shape->has_bias) make_bias_gradient(slice);
 }
 
@@ -194,7 +181,6 @@ static int run(const struct weir__op_call *call, bool gradient) {
     if (status != WEIR_OK) return status;
     if (!lay_out(shape, &areas)) return WEIR_ERR_OVERFLOW;
     struct head_slice slice = {.call = &inner,
-                               .bias = shape->has_bias ? call->in[3] : NULL,
                                .gradient = gradient,
                                .logits = call->workspace,
                                .losses = (void *)((char *)call->workspace + areas.losses),
@@ -202,10 +188,11 @@ static int run(const struct weir__op_call *call, bool gradient) {
     inner.workspace = (char *)call->workspace + areas.products;
     for (; slice.token < count; slice.token += SLICE_TOKENS) {
         slice.tokens = v_least(count - slice.token, SLICE_TOKENS);
-        make_logits(&slice);
+        const number *x = (const number *)call->in[0] + slice.token * shape->in;
+        make_logits(&slice, x);
         make_losses(&slice);
         for (int64_t m = 0; m < slice.tokens; m++) sum += slice.losses[m];
-        if (gradient) make_gradients(&slice);
+        if (gradient) make_gradients(&slice, x);
     }
     if (call->out[0] != NULL) *(double *)call->out[0] = weir__weighted(sum, call->loss_weight);
     return WEIR_OK;

@@ -246,9 +246,3 @@ int VECTOR(widen)(const struct weir__op_call *call) {
     row_widen(call->out[0], call->in[0], call->shape->rows * call->shape->width);
     return WEIR_OK;
 }
-
-int VECTOR(copy)(const struct weir__op_call *call) {
-    memcpy(call->out[0], call->in[0],
-           (size_t)(call->shape->rows * call->shape->width) * sizeof(number));
-    return WEIR_OK;
-}

@@ -75,7 +75,6 @@ const struct weir__kernel VECTOR(rows)[WEIR__OP_COUNT] = {
     ROW_CUT(add, NUMBERS),
     ROW_CUT(multiply, NUMBERS),
     ROW_CUT(bias_add, ROWS),
-    ROW_CUT(copy, NUMBERS),
     ROW_CUT(narrow, NUMBERS),
     ROW_CUT(widen, NUMBERS),
     ROW_CUT(transpose, ROWS),

@@ -202,11 +202,6 @@ static int bias_dropout_add(const struct weir__op_call *call) {
 
 /* ---- moves ---- */
 
-static int copy(const struct weir__op_call *call) {
-    uint64_t bytes = elements(call->shape) * weir_dtype_bytes(call->shape->dtype);
-    return weir__cuda_copy(call->stream, call->out[0], call->in[0], bytes, 0);
-}
-
 static int transpose(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     return weir__cuda_nchw_to_nhwc(call->stream, call->out[0], call->in[0],
@@ -318,7 +313,6 @@ const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
     ROW(bias_dropout_add, bias_dropout_add),
     ROW(add, add),
     ROW(multiply, multiply),
-    ROW(copy, copy),
     ROW(transpose, transpose),
     ROW(softmax, softmax),
     ROW(softmax_grad, softmax_grad),
